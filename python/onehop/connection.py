@@ -11,6 +11,7 @@ from onehop import _onehop
 from onehop.arrays import Arrays, Table
 from onehop.progress import Automatic, Progress
 from onehop.result import Ledger, Result
+from onehop.tables import arrow_of, arrow_tables
 
 Params = Sequence[Any] | Mapping[str, Any]
 """Values of parameters: a sequence for ``?`` or ``$1``, a mapping for ``$name``."""
@@ -27,7 +28,8 @@ def connect(
 ) -> Connection:
     """Opens the database directory at `path`, which is made if it is not there, or one that lives in memory.
 
-    A directory that is open for writing is its process's alone; `read_only`, any number of processes may have it.
+    A directory that is open for writing is its process's alone, where each connection is a session of its own on the same
+    database; `read_only`, any number of processes may have it.
     `config` has settings by their SQL names, such as ``{"memory_limit": "4GiB", "threads": 8}``. `segments` has a new
     database keep its segments on a Ceph cluster, ``rados://POOL[.NAMESPACE]/PATH``, which it remembers.
 
@@ -74,7 +76,7 @@ class Connection:
 
         Returns when the first rows can be read. A script that fails has done what came before.
         """
-        return Result(self._native.sql(query, params, None if tables is None else dict(tables)))
+        return Result(self._native.sql(query, params, arrow_tables(tables)))
 
     def execute(self, query: str, params: Params | None = None, tables: Mapping[str, Any] | None = None) -> Result:
         """The same as `sql`."""
@@ -96,15 +98,16 @@ class Connection:
         return self._native.ledger()
 
     def register(self, name: str, rows: object) -> None:
-        """Makes `rows` a table of this connection, by reference: nothing is copied.
+        """Makes `rows` a table of this connection, by reference: nothing is copied that Arrow lays out in the same way.
 
         `rows` is a table of PyArrow, pandas or Polars, or anything else with ``__arrow_c_stream__`` or
-        ``__arrow_c_array__``. What has no length, such as a ``RecordBatchReader``, is read as statements want its rows,
-        and once.
+        ``__arrow_c_array__``; a series; a data set of PyArrow's, which each statement reads anew; an array of NumPy's,
+        whose column is ``column0``, or a dict of arrays. An index of pandas is no column: ``reset_index()`` makes one of
+        it. What has no length, such as a ``RecordBatchReader``, is read as statements want its rows, and once.
 
         The name is as in quotes: statements that do not quote it have it in small letters. It must not be a table's.
         """
-        self._native.register(name, rows)
+        self._native.register(name, arrow_of(name, rows))
 
     def unregister(self, name: str) -> None:
         """Takes away what was registered under this name. Results that are being read keep it."""

@@ -292,6 +292,9 @@ class Cursor:
             raise InterfaceError("the cursor is closed", "connection.cursor() makes another")
         if self._result is None:
             raise InterfaceError("nothing has been executed", "execute() a query first")
+        if self._result.statement is not None:
+            # PEP 249 has fetches fail where there is no result set.
+            raise InterfaceError(f"{self._result.statement} returns no rows", "rowcount says what it did")
         return self._result
 
 

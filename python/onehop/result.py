@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onehop import _onehop, display
 from onehop._onehop import Array
 from onehop.arrays import Columns, Nulls, module
-from onehop.errors import InterfaceError
+from onehop.errors import DataError, InterfaceError
 
 if TYPE_CHECKING:
     import numpy
@@ -30,7 +30,8 @@ class Result(Columns):
     Rows are made as they are read, and read once: by one of `arrow`, `df`, `pl`, `numpy`, `reader`, or whatever takes
     its ``__arrow_c_stream__``, as a whole; as arrays, by `cupy`, `torch`, `arrays` or ``__dlpack__``, which may be asked
     for again, for the result keeps them; or by `fetchone`, `fetchmany`, `fetchall` and iteration, bit by bit. Reading
-    what has been read is an `InterfaceError`. `show`, ``repr`` and notebooks only look.
+    what has been read is an `InterfaceError`. `show`, ``repr`` and notebooks only look. Of a statement that returns no
+    rows, `fetchone` is `None`, and `fetchmany`, `fetchall` and iteration have none.
 
     Ctrl-C while rows are waited for cancels the statement, and so does dropping the result.
     """
@@ -72,7 +73,7 @@ class Result(Columns):
         return reader
 
     def df(self) -> pandas.DataFrame:
-        """All rows as a pandas frame.
+        """All rows as a pandas frame, whose index counts them.
 
         Integers and truth values with NULLs get pandas' nullable types: none is rounded.
         """
@@ -181,13 +182,15 @@ class Result(Columns):
             return self._drawn(SHOWN_ROWS)
         except InterfaceError:
             return f"<onehop.Result: {', '.join(self.columns)} (no rows left)>"
+        except DataError as error:
+            return f"<onehop.Result: {', '.join(self.columns)} (cannot be shown: {error.message})>"
 
     def _repr_html_(self) -> str | None:
         if self.statement is not None:
             return None
         try:
             shown, is_all = self._native.preview(SHOWN_ROWS)
-        except InterfaceError:
+        except (InterfaceError, DataError):
             return None
         return display.html(self.columns, self.types, shown, is_all)
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use onehop_engine::arrays::export::import;
-use onehop_engine::{Access, DatabaseOptions, Error, ErrorKind, ExplainMode, Query, Script};
+use onehop_engine::{Access, DatabaseOptions, Error, ErrorKind, ExplainMode, Query, Script, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -20,6 +20,7 @@ use crate::process::OfProcess;
 use crate::progress::{Shower, Showing};
 use crate::register;
 use crate::rows::{self, Rows, Stream};
+use crate::shared::{self, Sharing};
 use crate::statement::{Carried, Statement, Turns, apart};
 use crate::wait::wait;
 
@@ -55,15 +56,21 @@ impl Connection {
     ) -> PyResult<Self> {
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let options = DatabaseOptions { access, settings: config, segments, ..DatabaseOptions::default() };
-        let home = py.detach(|| Home::open(path.as_deref(), &options)).map_err(|e| error::engine(py, &e))?;
-        Self::on(py, Arc::new(home), progress.map(Arc::new))
+        let (home, sharing) = shared::home(py, path.as_deref(), &options)?;
+        let session = match sharing {
+            Sharing::Alone => home.session(),
+            Sharing::Shared => shared::set(&home, &options),
+        };
+        let session = session.map_err(|e| error::engine(py, &e))?;
+        Ok(Self::on(session, home, progress.map(Arc::new)))
     }
 
     /// A connection to the same database, with a session of its own.
     fn cursor(&self, py: Python<'_>) -> PyResult<Self> {
         let open = self.open(py)?;
         let open = open.get(py)?;
-        Self::on(py, Arc::clone(&open.home), open.shower.clone())
+        let session = open.home.session().map_err(|e| error::engine(py, &e))?;
+        Ok(Self::on(session, Arc::clone(&open.home), open.shower.clone()))
     }
 
     /// Runs a script; what came of its last statement.
@@ -192,11 +199,10 @@ impl Connection {
 }
 
 impl Connection {
-    fn on(py: Python<'_>, home: Arc<Home>, shower: Shower) -> PyResult<Self> {
-        let session = home.session().map_err(|e| error::engine(py, &e))?;
+    fn on(session: Session, home: Arc<Home>, shower: Shower) -> Self {
         let turns = Arc::new(Turns::new(session));
         let open = Open { turns, results: Mutex::default(), last: Mutex::default(), shower, home };
-        Ok(Self { open: Mutex::new(Some(Arc::new(OfProcess::new(open)))) })
+        Self { open: Mutex::new(Some(Arc::new(OfProcess::new(open)))) }
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<Arc<OfProcess<Open>>> {

@@ -21,6 +21,7 @@ mod process;
 mod progress;
 mod register;
 mod rows;
+mod shared;
 mod statement;
 mod table;
 mod value;

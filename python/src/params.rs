@@ -5,8 +5,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyDelta, PyFloat, PyInt, PyMapping, PyMemoryView, PySequence,
-    PyString, PyTime, PyTzInfoAccess,
+    PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyDelta, PyDict, PyFloat, PyInt, PyList, PyMapping, PyMemoryView,
+    PySequence, PyString, PyTime, PyTuple, PyTzInfoAccess,
 };
 
 use crate::error;
@@ -95,6 +95,9 @@ fn value(item: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     if item.cast::<PyByteArray>().is_ok() || item.cast::<PyMemoryView>().is_ok() {
         return Ok(Value::Binary(py.get_type::<PyBytes>().call1((item,))?.extract()?));
     }
+    if is_missing(item)? {
+        return Ok(Value::Null);
+    }
     if let Ok(moment) = item.cast::<PyDateTime>() {
         return timestamp(moment, name);
     }
@@ -113,10 +116,75 @@ fn value(item: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     if item.is_instance(&py.import(intern!(py, "decimal"))?.getattr(intern!(py, "Decimal"))?)? {
         return decimal(item, name);
     }
+    if item.cast::<PyList>().is_ok() || item.cast::<PyTuple>().is_ok() {
+        return list(item, name);
+    }
+    if let Ok(fields) = item.cast::<PyDict>() {
+        return fields_of(fields, name);
+    }
+    if let Some(text) = text_of(item)? {
+        return Ok(Value::Text(text));
+    }
     of_numpy(item, name)?.ok_or_else(|| {
         let kind = item.get_type().fully_qualified_name().map_or_else(|_| "?".to_string(), |kind| kind.to_string());
         PyTypeError::new_err(format!("parameter {name}: {kind} has no SQL type"))
     })
+}
+
+/// pandas' `NA` and `NaT`, which are NULL.
+fn is_missing(item: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(pandas) = imported(item.py(), "pandas")? else { return Ok(false) };
+    // While it is imported it has neither.
+    for name in ["NA", "NaT"] {
+        if let Some(missing) = pandas.getattr_opt(name)?
+            && item.is(&missing)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A module, if anything has imported it: before that there are no objects of it.
+fn imported<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(py.import(intern!(py, "sys"))?.getattr("modules")?.get_item(name).ok().filter(|module| !module.is_none()))
+}
+
+/// Items of one type, or of types that have a common one.
+fn list(items: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+    let items = items.try_iter()?.map(|item| value(&item?, name));
+    Ok(Value::List(items.collect::<PyResult<Vec<_>>>()?))
+}
+
+/// A struct, whose fields have names.
+fn fields_of(given: &Bound<'_, PyDict>, name: &str) -> PyResult<Value> {
+    let mut fields = Vec::with_capacity(given.len());
+    for (key, item) in given.iter() {
+        let Ok(key) = key.cast::<PyString>() else {
+            return Err(PyTypeError::new_err(format!(
+                "parameter {name}: a dict is a struct, whose fields have names, and {} is none",
+                key.repr()?
+            )));
+        };
+        fields.push((key.to_cow()?.into_owned(), value(&item, name)?));
+    }
+    match fields.is_empty() {
+        true => Err(PyTypeError::new_err(format!("parameter {name}: a dict without fields has no SQL type"))),
+        false => Ok(Value::Struct(fields)),
+    }
+}
+
+/// What has a text and no SQL type of its own: a UUID, the path of a file.
+fn text_of(item: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = item.py();
+    for (module, class) in [("uuid", "UUID"), ("pathlib", "PurePath")] {
+        if let Some(module) = imported(py, module)?
+            && item.is_instance(&module.getattr(class)?)?
+        {
+            return Ok(Some(item.str()?.extract()?));
+        }
+    }
+    Ok(None)
 }
 
 fn iso(item: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -171,11 +239,12 @@ fn interval(delta: &Bound<'_, PyDelta>) -> PyResult<Value> {
     Ok(Value::Temporal(Temporal::Interval, text))
 }
 
-/// Scalars of NumPy are what they are in Python, where that is the same.
+/// Scalars of NumPy are what they are in Python, where that is the same; arrays are lists of such.
 fn of_numpy(item: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<Value>> {
-    // Nobody has any before it is there.
-    let modules = item.py().import(intern!(item.py(), "sys"))?.getattr("modules")?;
-    let Ok(numpy) = modules.get_item("numpy") else { return Ok(None) };
+    let Some(numpy) = imported(item.py(), "numpy")? else { return Ok(None) };
+    if item.is_instance(&numpy.getattr("ndarray")?)? && item.getattr("ndim")?.gt(0)? {
+        return list(item, name).map(Some);
+    }
     if !item.is_instance(&numpy.getattr("generic")?)? {
         return Ok(None);
     }

@@ -1,7 +1,8 @@
 //! Python's tables as relations: whatever speaks Arrow's C interfaces, by reference.
 //!
 //! An object that knows how many rows it has is a table: its batches are taken at once, where they are, and can be read any
-//! number of times. Any other is a reader, which is read once, by the statement, as far as that wants.
+//! number of times. Any other is a reader, which is read once, by the statement, as far as that wants. A source of the
+//! package's own (`onehop.tables.Source`) is opened anew by each statement.
 //!
 //! What is handed over is looked at before the engine trusts it: texts that are none, and offsets that lead elsewhere, would
 //! not fail but break it. What cannot be looked at is whether the memory is as large as the type says, for the C interfaces
@@ -16,6 +17,7 @@ use onehop_engine::arrow::error::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::ArrayReader;
 use pyo3_arrow::input::AnyArray;
 
@@ -35,6 +37,9 @@ pub fn relations(tables: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Relation)>
 
 /// An object as a relation, under that name in errors.
 pub fn relation(name: &str, rows: &Bound<'_, PyAny>) -> PyResult<Relation> {
+    if rows.hasattr("_onehop_open")? {
+        return source(name, rows);
+    }
     if !rows.hasattr("__arrow_c_stream__")? && !rows.hasattr("__arrow_c_array__")? {
         let kind = rows.get_type().fully_qualified_name()?;
         return Err(PyTypeError::new_err(format!(
@@ -42,14 +47,8 @@ pub fn relation(name: &str, rows: &Bound<'_, PyAny>) -> PyResult<Relation> {
              dicts have not: pyarrow.table(...) makes a table of them)"
         )));
     }
-    let arrays = rows.extract::<AnyArray>().and_then(AnyArray::into_reader).map_err(|e| about(rows.py(), name, e))?;
-    let field = arrays.field();
-    let DataType::Struct(fields) = field.data_type() else {
-        let message = format!("\"{name}\" cannot be a table: it is one column of type {}", field.data_type());
-        return Err(PyTypeError::new_err(message));
-    };
-    let schema = Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone()));
-    let batches = Batches { schema: Arc::clone(&schema), arrays, in_python: None };
+    let batches = batches(rows).map_err(|e| about(rows.py(), name, e))?;
+    let schema = Arc::clone(&batches.schema);
     if !knows_its_length(rows)? {
         return Ok(Relation::of_reader(Box::new(batches)));
     }
@@ -57,6 +56,35 @@ pub fn relation(name: &str, rows: &Bound<'_, PyAny>) -> PyResult<Relation> {
         Ok(batches) => Ok(Relation::of_batches(schema, batches)),
         Err(e) => Err(PyValueError::new_err(format!("\"{name}\" cannot be a table: {e}"))),
     }
+}
+
+/// The stream of an object.
+fn batches(rows: &Bound<'_, PyAny>) -> PyResult<Batches> {
+    let arrays = rows.extract::<AnyArray>().and_then(AnyArray::into_reader)?;
+    let field = arrays.field();
+    let DataType::Struct(fields) = field.data_type() else {
+        return Err(PyTypeError::new_err(format!("it is one column of type {}", field.data_type())));
+    };
+    // Metadata of the schema says what the rows were in Python, not what a query makes of them.
+    let schema = Arc::new(Schema::new(fields.clone()));
+    Ok(Batches { schema, arrays, in_python: None })
+}
+
+/// Rows of what can be opened any number of times, by its methods `_onehop_schema` and `_onehop_open`.
+fn source(name: &str, rows: &Bound<'_, PyAny>) -> PyResult<Relation> {
+    let schema = rows.call_method0("_onehop_schema").and_then(|schema| Ok(schema.extract::<PySchema>()?));
+    let schema = schema.map_err(|e| about(rows.py(), name, e))?.into_inner();
+    let rows = rows.clone().unbind();
+    let open = move || {
+        let in_python = InPython::enter();
+        let opened = Python::attach(|py| {
+            let opened = rows.bind(py).call_method0("_onehop_open").and_then(|opened| batches(&opened));
+            opened.map_err(|e| ArrowError::ExternalError(e.to_string().into()))
+        });
+        drop(in_python);
+        opened.map(|batches| Box::new(batches) as Box<dyn RecordBatchReader + Send>)
+    };
+    Ok(Relation::of_source(&schema, open))
 }
 
 fn knows_its_length(rows: &Bound<'_, PyAny>) -> PyResult<bool> {

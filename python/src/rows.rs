@@ -13,12 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt;
 use futures::future::{Either, select};
 use onehop_engine::arrays::ArrayMaker;
-use onehop_engine::arrow::array::{RecordBatch, RecordBatchReader};
-use onehop_engine::arrow::buffer::NullBuffer;
+use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
 use onehop_engine::arrow::error::ArrowError;
 use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
-use onehop_engine::{Done, Output, Query, sql_name};
+use onehop_engine::{Done, Output, Query, sql_name, value_texts};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
@@ -280,10 +279,13 @@ impl Rows {
         self.done.as_ref().and_then(|done| done.rows)
     }
 
-    /// The next rows as tuples, so many or all.
+    /// The next rows as tuples, so many or all; none of a statement that returns no rows.
     fn fetch<'py>(&self, py: Python<'py>, most: Option<usize>) -> PyResult<Bound<'py, PyList>> {
-        let stream = self.rows(py)?;
         let fetched = PyList::empty(py);
+        if self.done.is_some() {
+            return Ok(fetched);
+        }
+        let stream = self.rows(py)?;
         while most.is_none_or(|most| fetched.len() < most) {
             let Some(batch) = stream.next(py)? else { break };
             let take = most.map_or(batch.num_rows(), |most| batch.num_rows().min(most - fetched.len()));
@@ -295,8 +297,11 @@ impl Rows {
         Ok(fetched)
     }
 
-    /// The next batch.
+    /// The next batch; none of a statement that returns no rows.
     fn next_batch(&self, py: Python<'_>) -> PyResult<Option<PyRecordBatch>> {
+        if self.done.is_some() {
+            return Ok(None);
+        }
         Ok(self.rows(py)?.next(py)?.map(PyRecordBatch::new))
     }
 
@@ -318,7 +323,7 @@ impl Rows {
         let mut lines = Vec::new();
         for batch in &batches {
             let shown = batch.slice(0, batch.num_rows().min(most - lines.len()));
-            lines.extend(texts(&shown).map_err(|e| error::engine(py, &e.into()))?);
+            lines.extend(texts(&shown).map_err(|e| error::engine(py, &e))?);
         }
         let is_all = batches.iter().map(RecordBatch::num_rows).sum::<usize>() <= most;
         Ok((lines, is_all))
@@ -406,20 +411,23 @@ fn append_rows(rows: &Bound<'_, PyList>, batch: &RecordBatch) -> PyResult<()> {
     Ok(())
 }
 
-/// Rows of a batch as text, NULL as `None`.
-fn texts(batch: &RecordBatch) -> Result<Vec<Vec<Option<String>>>, ArrowError> {
-    let options = FormatOptions::default().with_display_error(true);
-    let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let nulls: Vec<_> = batch.columns().iter().map(|column| column.logical_nulls()).collect();
-    let line = |row: usize| {
-        let cell = |(formatter, nulls): (&ArrayFormatter<'_>, &Option<NullBuffer>)| {
-            let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-            (!is_null).then(|| formatter.value(row).to_string())
-        };
-        columns.iter().zip(&nulls).map(cell).collect()
-    };
-    Ok((0..batch.num_rows()).map(line).collect())
+/// Rows of a batch as text, NULL as `None`. A value without a text is an error.
+fn texts(batch: &RecordBatch) -> onehop_engine::Result<Vec<Vec<Option<String>>>> {
+    let columns = batch.columns().iter().map(column_texts).collect::<onehop_engine::Result<Vec<_>>>()?;
+    Ok((0..batch.num_rows()).map(|row| columns.iter().map(|texts| texts[row].clone()).collect()).collect())
+}
+
+fn column_texts(column: &ArrayRef) -> onehop_engine::Result<Vec<Option<String>>> {
+    if column.data_type().is_nested() {
+        // As a cast to VARCHAR writes them: NULL within is no empty text.
+        return Ok(value_texts(column)?.iter().map(|text| text.map(String::from)).collect());
+    }
+    let options = FormatOptions::default().with_display_error(false);
+    let formatter = ArrayFormatter::try_new(column, &options)?;
+    let nulls = column.logical_nulls();
+    let is_null = |row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let text = |row| (!is_null(row)).then(|| formatter.value(row).try_to_string()).transpose();
+    Ok((0..column.len()).map(text).collect::<Result<_, _>>()?)
 }
 
 /// A statement's ledger by the names of its counters.

@@ -122,8 +122,13 @@ def test_databases_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with onehop.connect(path) as con:
         con.sql("CREATE TABLE t AS SELECT 1 AS n")
-        with pytest.raises(errors.LockedError):
-            onehop.connect(path)
+        with pytest.raises(errors.LockedError, match=r"open in this process already[^$]*cursor\(\)"):
+            onehop.connect(path, read_only=True)
+        with onehop.connect(str(path), config={"threads": 1}) as same:
+            assert same.sql("SELECT n FROM t").fetchone() == (1,)
+            assert same.sql("SHOW threads").arrow()["value"].to_pylist() == ["1"]
+            same.sql("INSERT INTO t VALUES (2)")
+            con.sql("DELETE FROM t WHERE n = 2")
         other = con.cursor()
     assert other.sql("SELECT n FROM t").fetchone() == (1,)
     other.close()
@@ -137,6 +142,39 @@ def test_databases_on_disk(tmp_path: Path) -> None:
     file.write_text("x")
     with pytest.raises(onehop.Error):
         onehop.connect(file)
+
+
+def test_connections_of_a_process_share_a_database(tmp_path: Path) -> None:
+    import threading
+
+    made: list[onehop.Connection] = []
+    threads = [threading.Thread(target=lambda: made.append(onehop.connect(tmp_path / "db"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    made[0].sql("CREATE TABLE t AS SELECT 1 AS n")
+    assert all(con.sql("SELECT n FROM t").fetchone() == (1,) for con in made)
+    made[0].sql("BEGIN")
+    assert made[0].in_transaction and not made[1].in_transaction
+    for con in made:
+        con.close()
+    # Nobody has it any more: it can be opened in another way.
+    with onehop.connect(tmp_path / "db", read_only=True) as con:
+        assert con.sql("SELECT n FROM t").fetchone() == (1,)
+
+
+def test_memory_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (":memory:", Path(":memory:")):
+        with onehop.connect(path) as con, onehop.connect(path) as other:
+            con.sql("CREATE TABLE t AS SELECT 1 AS n")
+            with pytest.raises(errors.NotFoundError):
+                other.sql("SELECT n FROM t")
+        with pytest.raises(errors.ProgrammingError, match="in memory"):
+            onehop.connect(path, read_only=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_closing_lets_go_of_the_database(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import pathlib
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -152,21 +153,17 @@ def test_numpys_scalars(con: onehop.Connection) -> None:
     "value",
     [
         object(),
-        [1],
-        (1,),
-        {"a": 1},
         {1},
+        {},
+        {1: 2},
+        [1, object()],
         1j,
         fractions.Fraction(1, 3),
-        uuid.uuid4(),
         decimal.Decimal("NaN"),
         decimal.Decimal("Infinity"),
         datetime.time(1, tzinfo=UTC),
-        numpy.array([1]),
         numpy.datetime64("2024-01-01T00:00:00.000000001"),
         pandas.Timestamp("2024-01-01T00:00:00.000000001"),
-        pandas.NaT,
-        pandas.NA,
         "\ud800",
     ],
     ids=repr,
@@ -176,6 +173,58 @@ def test_what_has_no_type_is_refused(con: onehop.Connection, value: object) -> N
         con.sql("SELECT $1, $2", [1, value])
     assert "$2" in str(refused.value) or isinstance(refused.value, UnicodeEncodeError)
     assert not isinstance(refused.value, onehop.Error)
+
+
+@pytest.mark.parametrize(
+    "value, back",
+    [
+        ([1, 2], [1, 2]),
+        ([], []),
+        ([None, 1], [None, 1]),
+        ((1, 2), [1, 2]),
+        (["a'b", NASTY, ""], ["a'b", NASTY, ""]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        ([1, decimal.Decimal("2.5")], [decimal.Decimal("1.0"), decimal.Decimal("2.5")]),
+        ([1, 2.5], [1.0, 2.5]),
+        ([datetime.date(2020, 1, 2)], [datetime.date(2020, 1, 2)]),
+        ([datetime.datetime(2020, 1, 2, 3), None], [datetime.datetime(2020, 1, 2, 3), None]),
+        (numpy.array([1, 2]), [1, 2]),
+        (numpy.array([[1], [2]]), [[1], [2]]),
+        ({"a": 1, "b c": "x"}, {"a": 1, "b c": "x"}),
+        ({"a": [1, None], "b": {"c": None}}, {"a": [1, None], "b": {"c": None}}),
+        ([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}]),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1))),
+        (pathlib.PurePosixPath("/a b/c"), "/a b/c"),
+        (pandas.NA, None),
+        (pandas.NaT, None),
+        ([pandas.NA, 1], [None, 1]),
+    ],
+    ids=repr,
+)
+def test_values_within_values(con: onehop.Connection, value: object, back: object) -> None:
+    assert con.sql("SELECT ?", [value]).fetchone() == (back,)
+    assert con.sql("SELECT $v AS v", {"v": value}).fetchone() == (back,)
+
+
+def test_lists_of_parameters(con: onehop.Connection) -> None:
+    con.sql("CREATE TABLE t AS SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL)) AS t(n, s)")
+    for query, values, expected in [
+        ("n IN ?", [[1, 3]], [1, 3]),
+        ("n NOT IN ?", [[1, 3]], [2]),
+        ("n  not\n in $1 AND n > $2", [[1], 2], [3]),
+        ("n IN ?", [[]], []),
+        ("n NOT IN ?", [[]], [1, 2, 3]),
+        ("n NOT IN ?", [[1, None]], []),
+        ("s IN ?", [("a", "x")], [1]),
+        ("n = ANY(?)", [[2, 3]], [2, 3]),
+        ("n <> ALL(?)", [[2, 3]], [1]),
+        ("n IN (?, ?)", [1, 2], [1, 2]),
+        ("n + 1 IN ? OR s IN ?", [[2], ["b"]], [1, 2]),
+        ("position(s IN ?) > 0", ["xb"], [2]),
+    ]:
+        found = con.sql(f"SELECT n FROM t WHERE {query} ORDER BY n", values).fetchall()
+        assert found == [(n,) for n in expected], query
+    assert con.sql("SELECT n FROM t WHERE n IN $these", {"these": [2]}).fetchall() == [(2,)]
 
 
 def test_parameters_stand_where_literals_may(con: onehop.Connection) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -248,7 +250,7 @@ def test_nothing_stands_on_registered_rows(con: onehop.Connection) -> None:
     assert con.sql("SELECT n FROM df").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("rows", [[1, 2], {"n": [1]}, "text", 1, None, object(), numpy.arange(3)], ids=repr)
+@pytest.mark.parametrize("rows", [[1, 2], {"n": 1}, "text", 1, None, object(), numpy.array(3), {"n": "abc"}], ids=repr)
 def test_what_is_no_table_is_refused(con: onehop.Connection, rows: object) -> None:
     with pytest.raises(TypeError, match='"t" cannot be a table'):
         con.register("t", rows)
@@ -259,7 +261,6 @@ def test_what_is_no_table_is_refused(con: onehop.Connection, rows: object) -> No
     [
         pyarrow.array([1, 2]),
         pyarrow.chunked_array([[1, 2]]),
-        polars.Series([1, 2]),
         pyarrow.array([{"n": 1}, None]),
     ],
     ids=repr,
@@ -349,3 +350,92 @@ def test_dropping_a_relation_while_it_is_read(con: onehop.Connection) -> None:
     result = con.sql("SELECT n FROM t")
     con.unregister("t")
     assert len(result.fetchall()) == 10 * ROWS
+
+
+def columns_of(con: onehop.Connection, rows: object) -> dict[str, list[Any]]:
+    table = con.sql("SELECT * FROM t", tables={"t": rows}).arrow()
+    return dict(zip(table.column_names, (column.to_pylist() for column in table.columns)))
+
+
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        (pandas.Series([1, None], name="s", index=[4, 5]), {"s": [1.0, None]}),
+        (pandas.Series([1, 2]), {"value": [1, 2]}),
+        (pandas.Index([3, 4]), {"value": [3, 4]}),
+        (polars.Series("s", [1, None]), {"s": [1, None]}),
+        (polars.Series([1, 2]), {"value": [1, 2]}),
+        (polars.LazyFrame({"a": [1]}).with_columns(b=polars.col("a") + 1), {"a": [1], "b": [2]}),
+        ({"a": numpy.array([1, 2]), "b": ["x", None]}, {"a": [1, 2], "b": ["x", None]}),
+        (numpy.array([1, 2], dtype=">i4"), {"column0": [1, 2]}),
+        (numpy.array([[1, 2], [3, 4]]), {"column0": [1, 2], "column1": [3, 4]}),
+        ([numpy.array([1]), numpy.array(["x"])], {"column0": [1], "column1": ["x"]}),
+        (numpy.array([(1, 2.5)], dtype=[("p", "i4"), ("q", "f8")]), {"p": [1], "q": [2.5]}),
+        (numpy.ma.MaskedArray([1, 2], mask=[False, True]), {"column0": [1, None]}),
+        (polars.DataFrame({"a": [1], "c": [None]}), {"a": [1], "c": [None]}),
+        (polars.DataFrame({"a": [[None]], "c": [{"z": None}]}), {"a": [[None]], "c": [{"z": None}]}),
+        (polars.DataFrame({"c": polars.Series([None, None], dtype=polars.Categorical)}), {"c": [None, None]}),
+        (polars.DataFrame({"c": polars.Series([None], dtype=polars.Enum(["a"]))}), {"c": [None]}),
+        (pyarrow.table({"c": pyarrow.array([[(1, "x")], None], pyarrow.map_(pyarrow.int64(), pyarrow.string()))}).to_pandas(),
+         {"c": [[(1, "x")], None]}),
+        (pandas.DataFrame({0: [1], 1: [2]}), {"0": [1], "1": [2]}),
+        (pandas.DataFrame({"a": pandas.arrays.SparseArray([0, 1])}), {"a": [0, 1]}),
+        (pandas.DataFrame({"a": pandas.Series([pandas.Timestamp(1), None], dtype=object)}), {"a": [pandas.Timestamp(1), None]}),
+    ],
+    ids=lambda rows: type(rows).__name__,
+)  # fmt: skip
+def test_more_kinds_of_tables(con: onehop.Connection, rows: object, expected: dict[str, list[Any]]) -> None:
+    assert columns_of(con, rows) == expected
+
+
+@pytest.mark.parametrize(
+    "rows, says",
+    [
+        (polars.DataFrame({"c": polars.Series([object()], dtype=polars.Object)}), 'column "c" is of type Object'),
+        (pandas.DataFrame({"c": [1, "x"]}), 'column "c"'),
+        (pandas.DataFrame({"c": pandas.Series([datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 5)])}), "dates"),
+        (pandas.DataFrame({"c": [pandas.Timestamp(0), pandas.Timestamp(0, tz="UTC")]}), "others without"),
+        (pandas.DataFrame({"c": [datetime.time(1, tzinfo=datetime.timezone.utc)]}), "time zone"),
+        (pandas.DataFrame({"c": ["x", b"x"]}), "texts and bytes"),
+        (pandas.DataFrame({"c": [[pandas.Timestamp(1)]]}), "nanoseconds"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "two of its columns"),
+        (pandas.DataFrame([[1, 2]], columns=[0, "0"]), "two of its columns"),
+        ({"a": [1, 2], "b": [1]}, "1 to 2 values"),
+        (numpy.zeros((1, 1, 1)), "3 dimensions"),
+    ],
+)
+def test_what_would_be_another_value_is_refused(con: onehop.Connection, rows: object, says: str) -> None:
+    with pytest.raises(TypeError, match=f'"t" cannot be a table.*{says}'):
+        con.register("t", rows)
+
+
+def test_data_sets_are_read_anew(con: onehop.Connection, tmp_path: Path) -> None:
+    import pyarrow.dataset
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"a": list(range(1000))}), tmp_path / "a.parquet")
+    data = pyarrow.dataset.dataset(tmp_path / "a.parquet")
+    con.register("data", data)
+    for _ in range(3):
+        assert con.sql("SELECT count(*), sum(a) FROM data").fetchone() == (1000, 499500)
+    assert con.sql("SELECT count(*) FROM data x JOIN data y USING (a)").fetchone() == (1000,)
+    scanner = data.scanner(columns=["a"], filter=pyarrow.dataset.field("a") < 10)
+    assert con.sql("SELECT count(*) FROM t", tables={"t": scanner}).fetchone() == (10,)
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(onehop.Error, match='"data"'):
+        con.sql("SELECT sum(a) FROM data").fetchall()
+
+
+def test_an_index_is_no_column(con: onehop.Connection) -> None:
+    frame = pandas.DataFrame({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
+    some = frame[frame.k != 3]
+    con.sql("CREATE TABLE dst (k BIGINT, a BIGINT)")
+    assert con.sql("INSERT INTO dst SELECT * FROM f", tables={"f": some}).rowcount == 3
+    same = pandas.DataFrame({"k": [1, 1, 1]}, index=[3, 7, 8])
+    assert con.sql("SELECT count(*) FROM (SELECT DISTINCT * FROM t)", tables={"t": same}).fetchone() == (1,)
+    both = {"t": pandas.DataFrame({"k": [1], "a": [1]}, index=[5]), "u": pandas.DataFrame({"k": [1], "b": [2]}, index=[5])}
+    assert list(con.sql("SELECT * FROM t JOIN u USING (k)", tables=both).df().columns) == ["k", "a", "b"]
+    assert list(con.sql("SELECT * FROM t NATURAL JOIN u", tables=both).df().columns) == ["k", "a", "b"]
+    for index in (pandas.Index(["x"], name="k"), pandas.MultiIndex.from_tuples([(1, 2)], names=["k", None])):
+        assert columns_of(con, both["t"].set_axis(index)) == {"k": [1], "a": [1]}
+    assert columns_of(con, both["t"].reset_index()) == {"index": [5], "k": [1], "a": [1]}

@@ -165,7 +165,10 @@ def test_statements_without_rows(con: onehop.Connection, capsys: pytest.CaptureF
     put.show()
     assert capsys.readouterr().out == "INSERT 3\n"
     assert con.sql("DELETE FROM t WHERE n > 1").rowcount == 2
-    for read in (put.arrow, put.fetchall, put.numpy):
+    assert put.fetchall() == [] and put.fetchone() is None and put.fetchmany(3) == [] and list(put) == []
+    for query in ("SET threads = 2", "BEGIN", "COMMIT", "CREATE VIEW v AS SELECT 1 AS n", "DROP VIEW v"):
+        assert con.sql(query).fetchall() == []
+    for read in (put.arrow, put.df, put.numpy):
         with pytest.raises(onehop.InterfaceError, match="INSERT returns no rows"):
             read()
 
@@ -367,3 +370,67 @@ def test_optional_packages_are_asked_for(con: onehop.Connection, monkeypatch: py
             getattr(result, read)()
         assert result.fetchall() == [(1,)]
         monkeypatch.undo()
+
+
+INT64 = pandas.DataFrame({"a": pandas.array([1, 2], dtype="Int64")})
+BERLIN = pandas.DataFrame({"a": pandas.to_datetime(["2026-01-01"]).tz_localize("Europe/Berlin")})
+
+
+@pytest.mark.parametrize(
+    "frame, query, dtype, values",
+    [
+        (INT64, "SELECT avg(a) AS a FROM t", "float64", [1.5]),
+        (INT64, "SELECT CASE WHEN a > 1 THEN 'big' ELSE 'small' END AS a FROM t", "str", ["small", "big"]),
+        (INT64, "SELECT a / 4.0 AS a FROM t", None, [0.25, 0.5]),
+        (BERLIN, "SELECT a AT TIME ZONE 'UTC' AS a FROM t", None, [pandas.Timestamp("2025-12-31 23:00")]),
+        (pandas.DataFrame({"a": pandas.array(["xy", "z"], dtype="string")}), "SELECT length(a) AS a FROM t", None, [2, 1]),
+        (pandas.DataFrame({0: [1], 1: [2]}), 'SELECT "0" + "1" AS s FROM t', "int64", [3]),
+        (pandas.DataFrame({"a": pandas.Categorical(["x", "y"])}), "SELECT a || '!' AS a FROM t", "str", ["x!", "y!"]),
+        (pandas.DataFrame({"a": pandas.Categorical(["x", "y"])}), "SELECT CAST(a AS VARCHAR) AS a FROM t", "str", ["x", "y"]),
+        (pandas.DataFrame({"a": pandas.period_range("2020", periods=1, freq="D")}), "SELECT count(a) AS a FROM t", "int64", [1]),
+        (pandas.DataFrame({"a": pandas.period_range("2020", periods=1, freq="D")}),
+         "SELECT CAST(a AS BIGINT) AS a FROM t", "int64", [18262]),
+        (pandas.DataFrame({"a": pandas.array([True, None], dtype="boolean")}), "SELECT CAST(a AS INTEGER) AS a FROM t", "Int32",
+         [1, pandas.NA]),
+        (pandas.DataFrame({"n": [1], "c": pandas.Series([[1]], dtype=pandas.ArrowDtype(pyarrow.list_(pyarrow.int64())))}),
+         "SELECT n FROM t", "int64", [1]),
+        (pandas.DataFrame({"a": pandas.array([1, 2], dtype="Int64"), "b": ["x", "y"]}), "SELECT b AS a FROM t", "str", ["x", "y"]),
+    ],
+)  # fmt: skip
+def test_frames_are_of_what_a_query_returns(
+    con: onehop.Connection, frame: pandas.DataFrame, query: str, dtype: str | None, values: list[object]
+) -> None:
+    con.register("t", frame)
+    back = con.sql(query).df()
+    found = back.iloc[:, 0]
+    assert [value if value is pandas.NA else value for value in found.tolist()] == values or found.isna().any()
+    assert dtype is None or str(found.dtype) == dtype
+    assert con.sql(query).arrow().schema.metadata is None
+
+
+def test_files_have_nothing_of_what_their_source_was(con: onehop.Connection, tmp_path: object) -> None:
+    con.register("t", INT64)
+    for extension, read in (("parquet", pandas.read_parquet), ("arrow", pandas.read_feather)):
+        con.sql(f"COPY (SELECT avg(a) AS a FROM t) TO '{tmp_path}/m.{extension}'")
+        assert read(f"{tmp_path}/m.{extension}")["a"].tolist() == [1.5]
+    # Nor does a file that pandas has written say anything of what a query makes of it.
+    INT64.to_feather(f"{tmp_path}/p.arrow")
+    INT64.to_parquet(f"{tmp_path}/p.parquet")
+    for extension in ("parquet", "arrow"):
+        assert con.sql(f"SELECT avg(a) AS a FROM '{tmp_path}/p.{extension}'").df()["a"].tolist() == [1.5]
+
+
+def test_maps_come_back_from_pandas(con: onehop.Connection) -> None:
+    table = pyarrow.table({"c": pyarrow.array([[("a", 1.5)], None, []], pyarrow.map_(pyarrow.string(), pyarrow.float64()))})
+    frame = con.sql("SELECT c FROM t", tables={"t": table}).df()
+    assert con.sql("SELECT c FROM t", tables={"t": frame}).fetchall() == [([("a", 1.5)],), (None,), ([],)]
+
+
+def test_null_within_is_shown(con: onehop.Connection) -> None:
+    shown = repr(con.sql("SELECT {'x': NULL, 'y': ''} AS s, [1, NULL, 2] AS l"))
+    assert "{'x': NULL, 'y': ''}" in shown and "[1, NULL, 2]" in shown
+    assert con.sql("SELECT [1, NULL, 2]::VARCHAR, CAST({'a': 1} AS VARCHAR)").fetchone() == ("[1, NULL, 2]", "{'a': 1}")
+    odd = pyarrow.table({"odd": pyarrow.array([2**62], pyarrow.timestamp("s"))})
+    with pytest.raises(onehop.DataError):
+        con.sql("SELECT * FROM t", tables={"t": odd}).show()
+    assert "cannot be shown" in repr(con.sql("SELECT * FROM t", tables={"t": odd}))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Session, workers};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, MEMORY, Session, workers};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Stop;
@@ -118,19 +118,26 @@ impl Client {
     }
 }
 
+/// A directory that was named; `None` of [`MEMORY`], which is none.
+pub fn directory(path: Option<&Path>) -> Option<&Path> {
+    path.filter(|path| *path != Path::new(MEMORY))
+}
+
 /// A database and a session on it.
 pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database, Arc<Session>), Stop> {
+    let path = directory(path);
     if let Some(path) = path {
         refuse_file(path)?;
     }
-    let database = match path {
-        // Settings are known to be right: what is invalid is the path.
-        Some(path) => Database::open(path, options).map_err(|e| match e.kind() {
-            ErrorKind::Invalid => Stop::Misuse(e),
-            _ => Stop::Engine(e),
-        })?,
-        None => Database::memory(options)?,
+    let opened = match path {
+        Some(path) => Database::open(path, options),
+        None => Database::memory(options),
     };
+    // Settings are known to be right: what is invalid is the path, or how it is to be opened.
+    let database = opened.map_err(|e| match e.kind() {
+        ErrorKind::Invalid => Stop::Misuse(e),
+        _ => Stop::Engine(e),
+    })?;
     gpu::register(&database);
     let session = Arc::new(database.session()?);
     Ok((database, session))

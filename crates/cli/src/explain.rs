@@ -15,6 +15,7 @@ use crate::{client, settings, statement};
 pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     settings::effective(&args.set)?;
     let (path, file) = places(args)?;
+    let path = client::directory(path.as_deref());
     let (name, text) = match (&args.command, &file) {
         (Some(command), _) => ("-c".to_string(), command.clone()),
         (None, Some(file)) => (file.display().to_string(), read(file)?),
@@ -25,7 +26,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     // What explains changes nothing, so it makes no database either. One in memory is always new.
     let access = if path.is_some() { Access::ReadOnly } else { Access::ReadWrite };
     let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
-    let explanation = explained(path.as_deref(), &options, query, mode)?;
+    let explanation = explained(path, &options, query, mode)?;
     let written = match (&args.html, args.format) {
         (Some(_), _) => explanation.html(),
         (None, ExplainFormat::Text) => explanation.text(),

@@ -26,7 +26,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Stop> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(FRONT_THREADS);
     let front = Builder::new_multi_thread().worker_threads(threads).thread_name("onehop-front").enable_all().build();
     let front = front.map_err(|e| Stop::System("cannot start threads".into(), e))?;
-    let path = args.path.as_deref().filter(|path| *path != Path::new(":memory:"));
+    let path = client::directory(args.path.as_deref());
     let (database, session) = client::open(path, &options)?;
     drop(session);
     let server = Server::bind(database, server_options(args)?, workers.handle().clone());

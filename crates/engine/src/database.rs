@@ -134,13 +134,20 @@ struct Inner {
     _lock: Option<Lock>,
 }
 
+/// The path that stands for a database in memory.
+pub const MEMORY: &str = ":memory:";
+
 impl Database {
-    /// Opens a database directory, making it if it is not there (and `options.access` allows).
+    /// Opens a database directory, making it if it is not there (and `options.access` allows). [`MEMORY`] is no directory, but
+    /// a database in memory.
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if another process has it open, [`ErrorKind::Corrupt`] if its catalog is damaged,
     /// [`ErrorKind::NotFound`] if it is not there and may not be made.
     pub fn open(path: &Path, options: &DatabaseOptions) -> Result<Self> {
+        if path == Path::new(MEMORY) {
+            return Self::memory(options);
+        }
         let settings = Settings::new(&options.settings)?;
         if options.access == Access::ReadWrite {
             std::fs::create_dir_all(path).map_err(|e| cannot_make(path, e))?;
@@ -165,19 +172,22 @@ impl Database {
     }
 
     /// A database that lives and dies with the process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is to be read only, or to have its segments elsewhere.
     pub fn memory(options: &DatabaseOptions) -> Result<Self> {
         let settings = Settings::new(&options.settings)?;
-        let root = Arc::new(MemoryVolume::new(":memory:"));
+        let root = Arc::new(MemoryVolume::new(MEMORY));
+        if options.access == Access::ReadOnly {
+            let message = "a database in memory is new, and opened read-only it stays empty";
+            let error = Error::new(ErrorKind::Invalid, message);
+            return Err(error.with_hint("name the directory of a database, or open it for writing"));
+        }
         if options.segments.is_some() {
             let message = "a database in memory has no segments on a cluster: nothing would know of them when it ends";
             return Err(Error::new(ErrorKind::Invalid, message).with_hint("name a directory for the database"));
         }
-        Self::with_volume(
-            root,
-            Home::Memory,
-            &DatabaseOptions { access: Access::ReadWrite, ..options.clone() },
-            settings,
-        )
+        Self::with_volume(root, Home::Memory, options, settings)
     }
 
     /// A database on any volume: for tests of crashes. Nothing keeps two of them apart.

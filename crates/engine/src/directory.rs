@@ -136,6 +136,11 @@ pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
         Ok(()) => {}
         Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
             let holder = onehop_store::lock_holder(&file);
+            if holder == format!(" (process {})", std::process::id()) {
+                let message = format!("the database {} is open in this process already", path.display());
+                let hint = "open another session of it; in Python, cursor() of its connection does";
+                return Err(Error::new(ErrorKind::Locked, message).with_hint(hint));
+            }
             let message = format!("the database {} is open in another process{holder}", path.display());
             return Err(
                 Error::new(ErrorKind::Locked, message).with_hint("close it there, or open it in both with --readonly")

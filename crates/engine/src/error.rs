@@ -432,6 +432,10 @@ impl From<DataFusionError> for Error {
                     let hint = refusal.contains(": argument ").then(|| hint.to_string());
                     return Self { hint, ..Self::new(ErrorKind::Invalid, refusal).with_source(other) };
                 }
+                if let Some(refusal) = unmatched_call(&message) {
+                    let error = Self::new(ErrorKind::Invalid, refusal).with_source(other);
+                    return error.with_hint("CAST(x AS type) makes one of another type of it");
+                }
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));
                 Self { hint, ..Self::new(kind, message).with_source(other) }
@@ -445,6 +449,39 @@ fn refused_argument(text: &str) -> Option<&str> {
     let (_, refusal) = text.split_once(" user-defined coercion failed with: Error during planning: ")?;
     let (refusal, _) = refusal.split_once(". No function matches ").unwrap_or((refusal, ""));
     refusal.starts_with("function ").then_some(refusal)
+}
+
+/// What DataFusion says of a function that does not take arguments of these types, behind a list of all that it has tried.
+fn unmatched_call(text: &str) -> Option<String> {
+    const NAMES: [(&str, &str); 16] = [
+        ("Boolean", "BOOLEAN"),
+        ("Date32", "DATE"),
+        ("Float32", "REAL"),
+        ("Float64", "DOUBLE"),
+        ("Int16", "SMALLINT"),
+        ("Int32", "INTEGER"),
+        ("Int64", "BIGINT"),
+        ("Int8", "TINYINT"),
+        ("LargeUtf8", "VARCHAR"),
+        ("Null", "NULL"),
+        ("UInt16", "SMALLINT UNSIGNED"),
+        ("UInt32", "INTEGER UNSIGNED"),
+        ("UInt64", "BIGINT UNSIGNED"),
+        ("UInt8", "TINYINT UNSIGNED"),
+        ("Utf8", "VARCHAR"),
+        ("Utf8View", "VARCHAR"),
+    ];
+    let (_, call) = text.split_once("No function matches the given name and argument types '")?;
+    let (call, _) = call.split_once("'. You might need")?;
+    let (name, types) = call.strip_suffix(')')?.split_once('(')?;
+    if types.is_empty() {
+        return Some(format!("function {name} takes arguments"));
+    }
+    let in_sql = |known: &str| {
+        NAMES.iter().find(|(arrow, _)| *arrow == known).map_or(known.to_string(), |(_, sql)| (*sql).into())
+    };
+    let types: Vec<String> = types.split(", ").map(in_sql).collect();
+    Some(format!("function {name} takes no arguments of the types ({})", types.join(", ")))
 }
 
 /// Where a parser's error is. It says so at the end of its message, and nowhere else.

@@ -70,13 +70,14 @@ pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
 pub use convert::{ColumnParser, ConversionError, Misfit, OnError, Zone, parse_column, parse_value};
-pub use database::{Access, Database, DatabaseOptions};
+pub use database::{Access, Database, DatabaseOptions, MEMORY};
 pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use explain::{
     DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
     GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
     Totals as ExplainTotals,
 };
+pub use files::json::values::writer as json_writer;
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
 pub use postgres::bytea::bytes as bytea_bytes;
@@ -102,3 +103,14 @@ pub use onehop_pipeline::backend;
 pub use onehop_pipeline::bind::civil;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};
 pub use onehop_postgres::without_addresses;
+
+/// Values as `CAST(x AS VARCHAR)` writes them, whatever their type; NULL where they are.
+///
+/// # Errors
+/// A value has no text, such as a duration of more microseconds than there is room for.
+pub fn value_texts(values: &arrow::array::ArrayRef) -> Result<arrow::array::StringArray> {
+    use arrow::array::AsArray;
+    let texts = postgres::column_text::texts_of_any(values, None)?;
+    let texts = arrow::compute::cast(&texts, &arrow::datatypes::DataType::Utf8)?;
+    Ok(texts.as_string::<i32>().clone())
+}

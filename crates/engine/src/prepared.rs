@@ -43,6 +43,8 @@ pub enum Value {
     Temporal(Temporal, String),
     /// A list of values of one type.
     List(Vec<Value>),
+    /// Values by the names of a struct's fields, of which there are some.
+    Struct(Vec<(String, Value)>),
 }
 
 /// A type that says what a text is about.
@@ -164,6 +166,16 @@ impl Value {
                 tokens.push(Token::RBracket);
                 tokens
             }
+            Self::Struct(fields) => {
+                let mut tokens = vec![Token::make_word("named_struct", None), Token::LParen];
+                for (at, (name, value)) in fields.iter().enumerate() {
+                    tokens.extend((at > 0).then_some(Token::Comma));
+                    tokens.extend([Token::SingleQuotedString(name.clone()), Token::Comma]);
+                    tokens.extend(value.tokens()?);
+                }
+                tokens.push(Token::RParen);
+                tokens
+            }
         })
     }
 }
@@ -229,6 +241,7 @@ impl Prepared {
 
     /// Of the tokens of a text, with types that values are cast to.
     pub(crate) fn of_tokens(text: String, tokens: Vec<TokenWithSpan>, types: Vec<Vec<Token>>) -> Result<Self> {
+        let tokens = in_lists(tokens)?;
         let (mut places, mut marks, mut is_numbered, mut names) = (Vec::new(), 0, false, Vec::new());
         for (at, token) in tokens.iter().enumerate() {
             match parameter(&token.token)? {
@@ -397,6 +410,57 @@ impl Prepared {
         bound.extend_from_slice(&tokens[from..]);
         Ok(bound)
     }
+}
+
+/// `x IN $1` and `x NOT IN $1`, whose parameter is the whole list, as `x = ANY($1)` and `x <> ALL($1)`. In `position(x IN $1)`
+/// IN is no comparison.
+fn in_lists(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    // Of each bracket that is open, whether it is that of `position`.
+    let mut open = Vec::new();
+    let mut put: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match &token.token {
+            Token::LParen => {
+                let before =
+                    put.iter().rev().map(|token| &token.token).find(|token| !matches!(token, Token::Whitespace(_)));
+                open.push(matches!(before, Some(Token::Word(word)) if word.keyword == Keyword::POSITION));
+            }
+            Token::RParen => _ = open.pop(),
+            other if open.last() != Some(&true) && parameter(other)?.is_some() => {
+                let span = token.span;
+                let Some(compared) = take_in(&mut put) else {
+                    put.push(token);
+                    continue;
+                };
+                put.extend(compared.into_iter().map(|token| TokenWithSpan::new(token, span)));
+                put.push(token);
+                put.push(TokenWithSpan::new(Token::RParen, span));
+                continue;
+            }
+            _ => {}
+        }
+        put.push(token);
+    }
+    Ok(put)
+}
+
+/// Takes `IN` or `NOT IN` away at the end of tokens; what stands in place of it, up to the bracket of the list.
+fn take_in(tokens: &mut Vec<TokenWithSpan>) -> Option<Vec<Token>> {
+    let last_word = |tokens: &[TokenWithSpan], keyword| {
+        let at = tokens.iter().rposition(|token| !matches!(token.token, Token::Whitespace(_)))?;
+        matches!(&tokens[at].token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
+            .then_some(at)
+    };
+    let at = last_word(tokens, Keyword::IN)?;
+    tokens.truncate(at);
+    let (compare, quantifier) = match last_word(tokens, Keyword::NOT) {
+        None => (Token::Eq, "ANY"),
+        Some(at) => {
+            tokens.truncate(at);
+            (Token::Neq, "ALL")
+        }
+    };
+    Some(vec![compare, space(), Token::make_keyword(quantifier), Token::LParen])
 }
 
 enum Parameter<'a> {

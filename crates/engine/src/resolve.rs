@@ -7,9 +7,11 @@
 //! without its quotes: `FROM sales.csv`.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::information_schema::{INFORMATION_SCHEMA, InformationSchemaProvider};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
@@ -17,6 +19,7 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::TableType;
+use datafusion::sql::sqlparser::tokenizer::Token;
 use onehop_segment::BlockCache;
 
 use crate::attached::{self, Attached, AttachedCatalog};
@@ -25,7 +28,7 @@ use crate::database::Database;
 use crate::files::functions::FileCall;
 use crate::history::History;
 use crate::place::Known;
-use crate::postgres::{self, Scope, catalogs};
+use crate::postgres::{self, Scope, catalogs, information_schema};
 use crate::query::Query;
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
@@ -232,8 +235,15 @@ impl Names {
         if catalogs::schema(name).is_none() {
             return Ok(None);
         }
+        let views = self.columns_of_views(name).await;
+        let Some(batch) = catalogs::table(name, &self.scope, &views)? else { return Ok(None) };
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+
+    /// The columns of views, if a catalog is about those.
+    async fn columns_of_views(&self, catalog: &str) -> BTreeMap<String, SchemaRef> {
         let mut views = BTreeMap::new();
-        if catalogs::is_about_columns(name) {
+        if catalogs::is_about_columns(catalog) {
             for (view, text) in &self.snapshot.catalog.views {
                 // One that no longer works has no columns.
                 if let Ok(table) = Box::pin(self.view(view, text)).await {
@@ -241,8 +251,12 @@ impl Names {
                 }
             }
         }
-        let Some(batch) = catalogs::table(name, &self.scope, &views)? else { return Ok(None) };
-        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+        views
+    }
+
+    /// What three-part names begin with: the catalog's own name, or what the client calls the database that it is connected to.
+    fn is_here(&self, catalog: &str) -> bool {
+        catalog == CATALOG || catalog == self.scope.client.database
     }
 
     /// An attached database.
@@ -272,12 +286,12 @@ impl CatalogProviderList for List {
     }
 
     fn catalog_names(&self) -> Vec<String> {
-        vec![CATALOG.into()]
+        vec![self.0.scope.client.database.clone()]
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
         Some(match name {
-            CATALOG => Arc::new(Catalog(Arc::clone(&self.0))),
+            here if self.0.is_here(here) => Arc::new(Catalog(Arc::clone(&self.0))),
             attached if let Some(attached) = self.0.attached(attached) => Arc::new(attached),
             other => Arc::new(Elsewhere(other.to_string())),
         })
@@ -296,7 +310,8 @@ impl CatalogProvider for Catalog {
                 let names = Names { is_list: true, ..Names::clone(&self.0) };
                 let list = Arc::new(List(Arc::new(names)));
                 let functions = self.0.state.table_functions().clone();
-                Arc::new(InformationSchemaProvider::new(list).with_table_functions(functions))
+                let others = InformationSchemaProvider::new(list).with_table_functions(functions);
+                Arc::new(OfInformationSchema { names: Arc::clone(&self.0), others })
             }
             postgres::SCHEMA => Arc::new(OfPostgres(Arc::clone(&self.0))),
             attached if let Some(attached) = self.0.attached(attached) => attached.schema_named(attached::SCHEMA),
@@ -364,6 +379,34 @@ impl SchemaProvider for OfPostgres {
     }
 }
 
+/// `information_schema`: PostgreSQL's, and what only DataFusion's has.
+#[derive(Debug)]
+struct OfInformationSchema {
+    names: Arc<Names>,
+    others: InformationSchemaProvider,
+}
+
+#[async_trait]
+impl SchemaProvider for OfInformationSchema {
+    fn table_names(&self) -> Vec<String> {
+        let others = self.others.table_names().into_iter().filter(|name| !information_schema::has(name));
+        information_schema::names().map(String::from).chain(others).collect()
+    }
+
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        if !information_schema::has(name) {
+            return self.others.table(name).await;
+        }
+        let views = self.names.columns_of_views(name).await;
+        let Some(batch) = information_schema::table(name, &self.names.scope, &views)? else { return Ok(None) };
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        information_schema::has(name) || self.others.table_exist(name)
+    }
+}
+
 /// A catalog or a schema that is not there: all it has is what to say about a name in it.
 #[derive(Debug)]
 struct Elsewhere(String);
@@ -399,6 +442,43 @@ fn is_both(name: &str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_hint("unregister it, and register the rows under another name")
 }
 
+/// A statement in which `demo.public.t` is `onehop.public.t`, where `demo` is what the client calls the database.
+pub(crate) fn named_here<'a>(statement: &'a str, database: &str) -> Cow<'a, str> {
+    if database == CATALOG || !statement.contains(database) {
+        return Cow::Borrowed(statement);
+    }
+    // What is no SQL is an error of whatever parses it.
+    let Ok(mut tokens) = planner::tokens(statement) else { return Cow::Borrowed(statement) };
+    let mut found = Vec::new();
+    for (at, four) in tokens.windows(4).enumerate() {
+        let [catalog, first, schema, second] = four else { continue };
+        let (catalog, schema) = (&catalog.token, &schema.token);
+        if first.token != Token::Period || second.token != Token::Period {
+            continue;
+        }
+        let is_schema = [SCHEMA, postgres::SCHEMA, INFORMATION_SCHEMA].iter().any(|name| is_word(schema, name));
+        if is_schema && is_word(catalog, database) {
+            found.push(at);
+        }
+    }
+    if found.is_empty() {
+        return Cow::Borrowed(statement);
+    }
+    for at in found {
+        tokens[at].token = Token::make_word(CATALOG, None);
+    }
+    Cow::Owned(tokens.iter().map(|token| token.token.to_string()).collect())
+}
+
+/// Whether a token is a name; unquoted letters are small.
+fn is_word(token: &Token, name: &str) -> bool {
+    match token {
+        Token::Word(word) if word.quote_style.is_some() => word.value == name,
+        Token::Word(word) => word.value.to_lowercase() == name,
+        _ => false,
+    }
+}
+
 /// A name of several words that stand for nothing.
 pub(crate) fn no_schema(name: &str) -> Error {
     let error = Error::new(ErrorKind::NotFound, format!("there is no schema for the name {name}"));
@@ -409,4 +489,23 @@ pub(crate) fn no_schema(name: &str) -> Error {
         "there is one catalog, {CATALOG}, with one schema, {SCHEMA}; tables of an attached database can be read by queries, \
          and nothing else"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_here;
+
+    #[test]
+    fn the_clients_name_of_the_database_is_the_catalogs() {
+        for (statement, expected) in [
+            ("SELECT * FROM demo.public.t", "SELECT * FROM onehop.public.t"),
+            ("CREATE TABLE \"demo\".\"public\".\"z 1\" (a int)", "CREATE TABLE onehop.\"public\".\"z 1\" (a int)"),
+            ("SELECT 'demo.public.t'", "SELECT 'demo.public.t'"),
+            ("SELECT * FROM other.public.t", "SELECT * FROM other.public.t"),
+            ("SELECT demo.x FROM demo", "SELECT demo.x FROM demo"),
+            ("SELECT 'demo", "SELECT 'demo"),
+        ] {
+            assert_eq!(named_here(statement, "demo"), expected);
+        }
+    }
 }

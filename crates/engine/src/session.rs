@@ -1,5 +1,6 @@
 //! One client's view of a database: its settings, and the statement that is running.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -126,6 +127,7 @@ impl Session {
 
     /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
+        let statement = &*self.named_here(statement);
         let context = self.context(statement);
         let output = watched(&context.query, pin!(statement::run(statement, &context))).await?;
         Ok(told(output, &context))
@@ -136,7 +138,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Syntax`] for what cannot be parsed. Whether its tables are there is seen when it is run.
     pub fn prepare(&self, statement: &str) -> Result<Prepared> {
-        statement::prepare(statement)
+        statement::prepare(&self.named_here(statement))
     }
 
     /// As [`Session::sql`], of a prepared statement, of whatever session, with a value for each of its parameters.
@@ -151,7 +153,7 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn parse(&self, statement: &str) -> Result<Prepared> {
-        self.shapes.parse(statement)
+        self.shapes.parse(&self.named_here(statement))
     }
 
     /// A `COPY ... FROM STDIN` or `TO STDOUT`, for whoever carries it out between its client and the database; `None` for any
@@ -160,7 +162,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Syntax`] and [`ErrorKind::Invalid`]: what is wrong with such a statement.
     pub fn client_copy(&self, statement: &str) -> Result<Option<ClientCopy>> {
-        statement::client_copy(statement)
+        statement::client_copy(&self.named_here(statement))
     }
 
     /// What a prepared statement takes and gives, without running it. `declared` are types of its first parameters, as far
@@ -181,11 +183,18 @@ impl Session {
     /// # Errors
     /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
     pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
+        let statement = &*self.named_here(statement);
         let context = self.context(statement);
         let explained = watched(&context.query, pin!(statement::explain(statement, mode, &context))).await?;
         context.query.made_rows(1);
         context.query.done();
         Ok(explained)
+    }
+
+    /// A statement whose names of several words are those of the database.
+    fn named_here<'a>(&self, statement: &'a str) -> Cow<'a, str> {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        resolve::named_here(statement, &client.database)
     }
 
     /// What a statement that begins now is carried out with.

@@ -10,15 +10,14 @@ use bytes::{BufMut, BytesMut};
 use onehop_engine::arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array,
     Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, ListArray, RecordBatch,
-    StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    StringArray, StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray, make_array,
 };
 use onehop_engine::arrow::compute::{CastOptions, cast_with_options};
 use onehop_engine::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, IntervalUnit, SchemaRef, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
-use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
-use onehop_engine::{Error, ErrorKind, Result, interval_of_duration, postgres_text as text};
+use onehop_engine::{Error, ErrorKind, Result, interval_of_duration, postgres_text as text, value_texts};
 
 use crate::binary;
 use crate::types::{pg_type, wire_type};
@@ -122,8 +121,8 @@ enum Values<'a> {
     Interval(&'a IntervalMonthDayNanoArray),
     List(&'a ListArray),
     Null,
-    /// What is written as Arrow writes it.
-    Other(ArrayFormatter<'a>),
+    /// What PostgreSQL has no type for, as a cast to VARCHAR writes it.
+    Other(StringArray),
 }
 
 impl std::fmt::Debug for Values<'_> {
@@ -163,7 +162,7 @@ impl<'a> Cells<'a> {
             }
             DataType::List(_) => Values::List(column.as_list()),
             DataType::Null => Values::Null,
-            _ => Values::Other(ArrayFormatter::try_new(column, &FORMAT)?),
+            _ => Values::Other(value_texts(&make_array(column.to_data()))?),
         };
         Ok(Self { nulls: column.nulls(), values })
     }
@@ -211,9 +210,7 @@ impl<'a> Cells<'a> {
             Values::Interval(values) => text::interval(values.value(row), out),
             Values::List(values) => self.write_list_text(&values.value(row), style, out)?,
             Values::Null => {}
-            Values::Other(values) => {
-                out.put_slice(values.value(row).try_to_string().map_err(Error::from)?.as_bytes());
-            }
+            Values::Other(values) => out.put_slice(values.value(row).as_bytes()),
         }
         Ok(())
     }
@@ -306,8 +303,6 @@ pub fn put_rows(
 pub fn item_oid(items: &dyn Array) -> u32 {
     pg_type(items.data_type()).oid()
 }
-
-const FORMAT: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
 
 fn too_long() -> Error {
     Error::new(ErrorKind::Resources, "a row is longer than the 2 GiB that PostgreSQL's protocol has room for")

@@ -363,7 +363,7 @@ pub struct ExplainArgs {
 /// `onehop pipe`.
 #[derive(Debug, clap::Args)]
 pub struct PipeArgs {
-    /// Database directory; in memory without it
+    /// Database directory; in memory without it, or as :memory:
     pub path: Option<PathBuf>,
     /// Open the database for reading only
     #[arg(long)]
@@ -389,7 +389,7 @@ fn run_count(text: &str) -> Result<usize, String> {
 /// Running SQL.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
-    /// Database directory; in memory without it
+    /// Database directory; in memory without it, or as :memory:
     pub path: Option<PathBuf>,
 
     /// Run SQL (several statements are fine; may be repeated, and mixed with -f)

@@ -138,7 +138,7 @@ impl Boxed {
         for batch in &self.held {
             for (column, widest) in columns(batch)?.iter().zip(&mut widest) {
                 for row in 0..batch.num_rows() {
-                    *widest = (*widest).max(self.value(column, row, &mut text).0.width());
+                    *widest = (*widest).max(self.value(column, row, &mut text)?.0.width());
                 }
             }
         }
@@ -151,12 +151,12 @@ impl Boxed {
     }
 
     /// The text of a cell, and whether it is NULL.
-    fn value(&self, column: &Column<'_>, row: usize, text: &mut String) -> (String, bool) {
-        match column.read(row, text) {
+    fn value(&self, column: &Column<'_>, row: usize, text: &mut String) -> Result<(String, bool), Stop> {
+        Ok(match column.read(row, text)? {
             false => ("NULL".into(), true),
             true if text == "NULL" => ("'NULL'".into(), false),
             true => (cell(text, self.look.width), false),
-        }
+        })
     }
 
     fn rule(&self, rule: Rule, layout: &[Slot], out: &mut dyn Write) -> Result<(), Stop> {
@@ -170,9 +170,9 @@ impl Boxed {
     }
 
     fn header(&self, layout: &[Slot], out: &mut dyn Write) -> Result<(), Stop> {
-        let names = |i: usize| (self.heads[i].name.clone(), Some(Paint::Bold));
+        let names = |i: usize| Ok((self.heads[i].name.clone(), Some(Paint::Bold)));
         self.line(layout, names, out)?;
-        let kinds = |i: usize| (self.heads[i].kind.clone(), Some(Paint::Dim));
+        let kinds = |i: usize| Ok((self.heads[i].kind.clone(), Some(Paint::Dim)));
         self.line(layout, kinds, out)
     }
 
@@ -181,8 +181,8 @@ impl Boxed {
         let mut text = String::new();
         for row in 0..batch.num_rows() {
             let value = |i: usize| {
-                let (value, is_null) = self.value(&columns[i], row, &mut text);
-                (value, is_null.then_some(Paint::Dim))
+                let (value, is_null) = self.value(&columns[i], row, &mut text)?;
+                Ok((value, is_null.then_some(Paint::Dim)))
             };
             self.line(layout, value, out)?;
         }
@@ -192,13 +192,13 @@ impl Boxed {
     fn line(
         &self,
         layout: &[Slot],
-        mut cell: impl FnMut(usize) -> (String, Option<Paint>),
+        mut cell: impl FnMut(usize) -> Result<(String, Option<Paint>), Stop>,
         out: &mut dyn Write,
     ) -> Result<(), Stop> {
         for slot in layout {
             let (text, paint, is_number) = match slot {
                 Slot::Column(i, _) => {
-                    let (text, paint) = cell(*i);
+                    let (text, paint) = cell(*i)?;
                     (text, paint, self.heads[*i].is_number)
                 }
                 Slot::Gap => ("…".into(), None, false),
@@ -265,7 +265,7 @@ impl RowWriter for Boxed {
         }
         let layout = self.layout.take().unwrap_or_default();
         if self.is_long() {
-            self.line(&layout, |_| ("·".into(), Some(Paint::Dim)), out)?;
+            self.line(&layout, |_| Ok(("·".into(), Some(Paint::Dim))), out)?;
         }
         for batch in std::mem::take(&mut self.held) {
             self.rows(&batch, &layout, out)?;

@@ -37,7 +37,7 @@ impl RowWriter for Csv {
         for row in 0..batch.num_rows() {
             for (i, column) in columns.iter().enumerate() {
                 separate(i, out)?;
-                if column.read(row, &mut text) {
+                if column.read(row, &mut text)? {
                     field(&text, out)?;
                 }
             }

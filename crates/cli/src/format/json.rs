@@ -2,18 +2,18 @@
 //!
 //! NULL is `null` and never left out. Integers of every width and decimals are JSON numbers with all their digits, as
 //! DuckDB writes them: a reader that takes numbers for doubles must ask for text (`CAST(x AS VARCHAR)`). NaN and the
-//! infinities, which JSON does not have, are `null`. Timestamps are ISO 8601 with a `T`. Columns that share a name get
-//! `_1`, `_2` ... appended: an object keeps one value per name.
+//! infinities, which are no numbers of JSON, are texts: `"NaN"`, `"Infinity"`. Timestamps are ISO 8601 with a `T`. Columns
+//! that share a name get `_1`, `_2` ... appended: an object keeps one value per name. `COPY .. TO` writes the same values, but
+//! NaN and the infinities.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use onehop_engine::arrow::json::WriterBuilder;
 use onehop_engine::arrow::json::writer::{JsonFormat, Writer};
 use onehop_engine::arrow::record_batch::RecordBatch;
-use onehop_engine::{Zone, column_texts, is_beyond_calendar};
+use onehop_engine::{Zone, column_texts, is_beyond_calendar, json_writer};
 
 use super::RowWriter;
 use crate::exit::Stop;
@@ -52,8 +52,7 @@ impl JsonFormat for ArrayOfLines {
 impl<F: JsonFormat> JsonRows<F> {
     /// A writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Self {
-        let writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, F>(Vec::new());
-        Self { schema: distinct_names(schema), writer }
+        Self { schema: distinct_names(schema), writer: json_writer().build::<_, F>(Vec::new()) }
     }
 
     fn pass_on(&mut self, out: &mut dyn Write) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! A table in GitHub's Markdown. Columns are not padded, so rows stream; whoever renders the document pads them.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use onehop_engine::arrow::datatypes::SchemaRef;
@@ -38,7 +39,7 @@ impl RowWriter for Markdown {
         let mut text = String::new();
         for row in 0..batch.num_rows() {
             for column in &columns {
-                match column.read(row, &mut text) {
+                match column.read(row, &mut text)? {
                     true => write!(out, "| {} ", escaped(&text))?,
                     false => write!(out, "| *NULL* ")?,
                 }
@@ -53,17 +54,19 @@ impl RowWriter for Markdown {
     }
 }
 
-/// A cell is one line, and data stays data: no markup, no HTML.
+/// A cell is one line, and data stays data: no markup, no HTML. Control characters are shown by their numbers.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' => out.push_str("<br>"),
-            '\r' => {}
+            '\r' => out.push_str("\\\\r"),
             '|' | '\\' | '`' | '*' | '_' | '[' | ']' => out.extend(['\\', c]),
             '<' => out.push_str("&lt;"),
             '&' => out.push_str("&amp;"),
-            c if c.is_control() => out.push('\u{fffd}'),
+            c if c.is_control() => {
+                let _ = write!(out, "\\\\x{:02x}", u32::from(c));
+            }
             c => out.push(c),
         }
     }

@@ -33,9 +33,9 @@ impl RowWriter for Plan {
                 writeln!(out)?;
             }
             self.has_parts = true;
-            columns[0].read(row, &mut text);
+            columns[0].read(row, &mut text)?;
             writeln!(out, "{}", text.replace('_', " "))?;
-            columns[1].read(row, &mut text);
+            columns[1].read(row, &mut text)?;
             for line in text.trim_end().lines() {
                 writeln!(out, "  {line}")?;
             }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use onehop_engine::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array,
-    ListArray, NullArray, StringArray, StructArray, TimestampMicrosecondArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float64Array, Int32Array,
+    Int64Array, ListArray, NullArray, StringArray, StructArray, TimestampMicrosecondArray, TimestampSecondArray,
 };
 use onehop_engine::arrow::datatypes::{DataType, Field, Int32Type, Schema};
 use onehop_engine::arrow::ipc::reader::StreamReader;
@@ -91,8 +91,8 @@ fn csv_of_every_kind() {
     let rows = kinds();
     let expected = "\
 b,f,dec,d,ts,l,s,dict,nil
-true,0.1,-123.45,1992-01-01,1992-01-01 00:00:00.500,\"[1, NULL]\",\"{x: 1, y: é}\",red,
-,,,,,,\"{x: NULL, y: NULL}\",,
+true,0.1,-123.45,1992-01-01,1992-01-01 00:00:00.5,\"[1, NULL]\",\"{'x': 1, 'y': é}\",red,
+,,,,,,\"{'x': NULL, 'y': NULL}\",,
 ";
     assert_eq!(text(csv::Csv::new(&rows.schema()), &[rows]), expected);
 }
@@ -137,9 +137,31 @@ fn json_spans_batches() {
 }
 
 #[test]
-fn json_has_no_nan() {
-    let rows = batch(vec![("f", Arc::new(Float64Array::from(vec![f64::NAN, f64::INFINITY])))]);
-    assert_eq!(text(json::Json::new(&rows.schema()), &[rows]), "[{\"f\":null},\n{\"f\":null}]\n");
+fn json_has_texts_for_nan_and_infinities() {
+    let rows = batch(vec![("f", Arc::new(Float64Array::from(vec![f64::NAN, f64::INFINITY, -0.0])))]);
+    let expected = "{\"f\":\"NaN\"}\n{\"f\":\"Infinity\"}\n{\"f\":-0.0}\n";
+    assert_eq!(text(jsonl::JsonLines::new(&rows.schema()), &[rows]), expected);
+}
+
+#[test]
+fn a_value_without_a_text_is_an_error() {
+    let rows = batch(vec![("t", Arc::new(TimestampSecondArray::from(vec![i64::MAX - 1])))]);
+    let mut writers: Vec<Box<dyn RowWriter>> = vec![
+        Box::new(csv::Csv::new(&rows.schema())),
+        Box::new(tsv::Tsv::new(&rows.schema())),
+        Box::new(jsonl::JsonLines::new(&rows.schema())),
+        Box::new(markdown::Markdown::new(&rows.schema())),
+    ];
+    for writer in &mut writers {
+        assert!(writer.batch(&rows, &mut Vec::new()).is_err());
+    }
+}
+
+#[test]
+fn bytes_and_nested_values_are_as_casts_write_them() {
+    let rows = batch(vec![("b", Arc::new(BinaryArray::from(vec![&b"\x00a"[..]])))]);
+    assert_eq!(text(csv::Csv::new(&rows.schema()), std::slice::from_ref(&rows)), "b\n\\x0061\n");
+    assert_eq!(text(jsonl::JsonLines::new(&rows.schema()), &[rows]), "{\"b\":\"\\\\x0061\"}\n");
 }
 
 #[test]
@@ -148,7 +170,7 @@ fn markdown_escapes_markup() {
     let expected = "\
 | id | te,xt |
 | ---: | --- |
-| 1 | a\"b<br>\\|c\\\\\u{fffd}d |
+| 1 | a\"b<br>\\|c\\\\\\\\x09d |
 | *NULL* |  |
 | 9223372036854775807 | *NULL* |
 ";

@@ -1,20 +1,19 @@
-//! Values as text, the same in every textual format: timestamps as SQL writes them, decimals with all their digits,
-//! lists and structs in brackets.
+//! Values as text, the same in every textual format: decimals with all their digits. Dates, times, intervals, bytes, lists,
+//! structs and maps are written as `CAST(x AS VARCHAR)` writes them, so that NULL within is not an empty text, and a load gives
+//! back what was there. A value that has no text is an error of its statement.
 
 use std::fmt::Write;
 
-use onehop_engine::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 use onehop_engine::arrow::buffer::NullBuffer;
 use onehop_engine::arrow::datatypes::{DataType, Field, TimeUnit};
-use onehop_engine::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
-use onehop_engine::{Zone, column_texts};
+use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
+use onehop_engine::value_texts;
 
 use crate::exit::Stop;
 
 const OPTIONS: FormatOptions<'static> = FormatOptions::new()
-    .with_display_error(true)
-    .with_null("NULL")
-    .with_duration_format(DurationFormat::Pretty)
+    .with_display_error(false)
     .with_datetime_format(Some("%Y-%m-%d %H:%M:%S%.f"))
     .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
     .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
@@ -22,13 +21,14 @@ const OPTIONS: FormatOptions<'static> = FormatOptions::new()
 /// One column of a batch.
 pub struct Column<'a> {
     nulls: Option<NullBuffer>,
-    values: Values<'a>,
+    texts: Texts<'a>,
 }
 
-enum Values<'a> {
-    /// Dates, times and intervals, as a cast to VARCHAR writes them.
-    Texts(ArrayRef),
-    Others(ArrayFormatter<'a>),
+enum Texts<'a> {
+    /// By Arrow.
+    Formatted(ArrayFormatter<'a>),
+    /// By the engine.
+    Cast(StringArray),
 }
 
 /// The columns of a batch.
@@ -38,33 +38,39 @@ pub fn columns(batch: &RecordBatch) -> Result<Vec<Column<'_>>, Stop> {
 
 impl<'a> Column<'a> {
     fn new(array: &'a ArrayRef) -> Result<Self, Stop> {
-        let zone = match array.data_type() {
-            DataType::Timestamp(_, Some(zone)) => Zone::of_arrow(zone).unwrap_or_default(),
-            _ => Zone::Utc,
+        let texts = match is_cast(array.data_type()) {
+            true => Texts::Cast(value_texts(array)?),
+            false => Texts::Formatted(ArrayFormatter::try_new(array, &OPTIONS)?),
         };
-        let texts = if array.data_type().is_temporal() { column_texts(array, zone)? } else { None };
-        let values = match texts {
-            Some(texts) => Values::Texts(texts),
-            None => Values::Others(ArrayFormatter::try_new(array.as_ref(), &OPTIONS)?),
-        };
-        Ok(Self { nulls: array.logical_nulls(), values })
+        Ok(Self { nulls: array.logical_nulls(), texts })
     }
 
     /// Puts the value's text into `text` in place of what it held; `false` if it is NULL.
-    pub fn read(&self, row: usize, text: &mut String) -> bool {
+    pub fn read(&self, row: usize, text: &mut String) -> Result<bool, Stop> {
         text.clear();
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-            return false;
+            return Ok(false);
         }
-        match &self.values {
-            Values::Texts(texts) => text.push_str(texts.as_string::<i32>().value(row)),
-            // Errors of a value are part of its text (`with_display_error`), and a String takes everything.
-            Values::Others(formatter) => {
-                let _ = write!(text, "{}", formatter.value(row));
-            }
+        match &self.texts {
+            Texts::Formatted(formatter) => formatter.value(row).write(text)?,
+            Texts::Cast(texts) => text.push_str(texts.value(row)),
         }
-        true
+        Ok(true)
     }
+}
+
+/// Whether the engine writes values of a type.
+fn is_cast(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, value) => is_cast(value),
+        DataType::RunEndEncoded(_, value) => is_cast(value.data_type()),
+        DataType::Union(..) => false,
+        kind => kind.is_nested() || kind.is_temporal() || is_binary(kind),
+    }
+}
+
+fn is_binary(kind: &DataType) -> bool {
+    matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
 }
 
 /// Is it read by its magnitude, and so aligned at the right?
@@ -150,7 +156,7 @@ pub fn escape(text: &str, limit: usize, out: &mut String) {
     }
 }
 
-/// The bidirectional controls of Unicode.
+/// The bidirectional controls of Unicode, and its ends of lines and paragraphs.
 fn turns_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

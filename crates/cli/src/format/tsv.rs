@@ -36,7 +36,7 @@ impl RowWriter for Tsv {
         for row in 0..batch.num_rows() {
             for (i, column) in columns.iter().enumerate() {
                 separate(i, out)?;
-                match column.read(row, &mut text) {
+                match column.read(row, &mut text)? {
                     true => field(&text, out)?,
                     false => out.write_all(b"\\N")?,
                 }

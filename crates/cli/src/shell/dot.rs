@@ -4,7 +4,7 @@ use std::path::Path;
 
 use onehop_engine::SettingSource;
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::exit::{Failure, Stop};
 use crate::format::Format;
 use crate::run::run_file;
@@ -279,7 +279,7 @@ fn read(client: &mut Client, rest: &str) -> Result<Flow, Failure> {
 }
 
 fn open(client: &mut Client, rest: &str) -> Result<Flow, Failure> {
-    let path = (!rest.is_empty() && rest != ":memory:").then(|| Path::new(rest));
+    let path = client::directory((!rest.is_empty()).then(|| Path::new(rest)));
     let canonical = |path: &Path| path.canonicalize().ok();
     if let (Some(new), Some(old)) = (path, client.path())
         && canonical(new).is_some_and(|new| Some(new) == canonical(old))

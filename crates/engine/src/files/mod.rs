@@ -531,14 +531,15 @@ fn absolute(path: &Path) -> std::io::Result<PathBuf> {
 
 /// That a file's rows hold no NULL does not hold for what is made of them: DataFusion declares a scalar subquery over
 /// no rows as it finds the column, and then fails on its NULL. And a column of which the first rows say nothing is text:
-/// what comes later can be anything.
+/// what comes later can be anything. Metadata of the schema is about the file, not about what a query makes of it: pandas' has the
+/// types of columns by their names.
 fn loosened(schema: &Schema) -> SchemaRef {
     let loosen = |field: &Field| match field.data_type() {
         DataType::Null => Field::new(field.name(), DataType::Utf8, true),
         _ => field.clone().with_nullable(true),
     };
     let fields: Fields = schema.fields().iter().map(|field| loosen(field)).collect();
-    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+    Arc::new(Schema::new(fields))
 }
 
 #[cfg(test)]

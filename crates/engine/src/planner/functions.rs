@@ -343,7 +343,7 @@ pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
 }
 
 /// The arguments of a call that is nothing but a call.
-fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
+pub(super) fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
     let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
     match &function.args {
         FunctionArguments::List(list) if is_plain && list.clauses.is_empty() && list.duplicate_treatment.is_none() => {
@@ -394,6 +394,6 @@ mod tests {
         let text = "SELECT sign(-2.5), year(DATE '2024-02-03'), dayofweek(DATE '2024-01-07'), mod(-7, 3), len('abc'),
                            ceiling(1.2), list_value(1, 2), strftime(DATE '2024-02-03', '%d.%m.%Y'), regexp_matches('abc', 'b'),
                            strptime('03.02.2024', '%d.%m.%Y')";
-        assert_eq!(rows(text).await, ["-1.0 2024 0 -1 3 2 [1, 2] 03.02.2024 true 2024-02-03T00:00:00"]);
+        assert_eq!(rows(text).await, ["-1.0 2024 0 -1 3 2 [1, 2] 03.02.2024 [b] 2024-02-03T00:00:00"]);
     }
 }

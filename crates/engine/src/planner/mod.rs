@@ -24,7 +24,6 @@ mod file_functions;
 mod filter_pushdown;
 mod finite_casts;
 mod float_extremes;
-mod float_types;
 mod floats_beside_decimals;
 mod folded_names;
 mod from_first;
@@ -73,6 +72,7 @@ mod refused;
 mod refused_between;
 mod refused_casts;
 mod regexp_replacement;
+mod regexp_rows;
 mod regressions;
 mod regular_expressions;
 mod retries;
@@ -88,6 +88,7 @@ pub(crate) mod similar_to;
 mod single_distinct;
 mod single_precision;
 mod sliding_aggregates;
+mod sql_types;
 mod star_replace;
 mod string_casts;
 mod subqueries_as_values;
@@ -167,7 +168,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_optimizer_rules(optimizer_rules())
         .with_physical_optimizer_rules(physical_rules())
         .with_query_planner(Arc::new(Planner))
-        .with_type_planner(Arc::new(float_types::FloatTypes))
+        .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
@@ -188,6 +189,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(long_texts::functions());
     functions.extend(monotone_functions::functions());
     functions.extend(rounding::functions());
+    functions.extend(regexp_rows::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     // Before DataFusion's, which takes any name behind a column's for a field.
     planners.insert(0, Arc::new(table_names::Fields));
@@ -241,6 +243,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         // Before a pattern is cast to another type of strings.
         Arc::new(regular_expressions::RegularExpressions),
         Arc::new(refused_casts::RefusedCasts),
+        Arc::new(value_texts::ValueTexts::Written),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
         Arc::new(temporal_types::TemporalTypes),
@@ -256,7 +259,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(zoned_moments::ZonedMoments));
     rules.push(Arc::new(string_casts::StringCasts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
-    rules.push(Arc::new(value_texts::ValueTexts));
+    rules.push(Arc::new(value_texts::ValueTexts::Settled));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(one_nan::OneNans));
@@ -611,6 +614,7 @@ impl VisitorMut for Rewriter<'_> {
         rows_of_functions::first_is_alone(select);
         star_replace::rewrite(select);
         name_columns(select, self.hints);
+        regexp_rows::rewrite(select);
         resolve(select, None)?;
         same_names::rewrite(select);
         using_joins::rewrite(select);

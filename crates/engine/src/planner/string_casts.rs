@@ -177,7 +177,7 @@ mod tests {
             ("CAST('1' AS INTERVAL) = INTERVAL '1 second'", "true"),
             ("TIMESTAMP '2020-01-01' + CAST('1 day 03:00' AS INTERVAL)", "2020-01-02T03:00:00"),
             ("TIMESTAMP '2020-01-01' + INTERVAL '1 day 03:00'", "2020-01-02T03:00:00"),
-            ("CAST(CAST('{\"\\\\x01\"}' AS BYTEA[]) AS VARCHAR)", "[01]"),
+            ("CAST(CAST('{\"\\\\x01\"}' AS BYTEA[]) AS VARCHAR)", "['\\\\x01']"),
         ] {
             let query = format!(r#"SELECT {expr} FROM (VALUES ('{{a,"b c",null}}')) AS t(x)"#);
             assert_eq!(rows(&query).await, [expected], "{expr}");

@@ -1,16 +1,15 @@
 //! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone as clocks of the
-//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`. Lists,
-//! structs and maps are written as DuckDB writes lists, `[1, NULL, 2]`.
+//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`; bytes `\x0a1b`. Lists,
+//! structs and maps are written as DuckDB does: see [`nested_text`].
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, and nothing for a NULL: `[1, , 2]`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, takes bytes for the letters of a text, and of
+//! `[1, NULL]` makes `[1, ]`. Seen in DataFusion 55.2.0: `SELECT CAST([1, NULL, 2] AS VARCHAR)` is `[1, , 2]`, and
+//! `SELECT CAST(named_struct('a', 1) AS VARCHAR)` is `Unsupported CAST from Struct`.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, StringArray};
+use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, internal_datafusion_err, internal_err};
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{Cast, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
@@ -19,34 +18,54 @@ use datafusion::prelude::Expr;
 use super::expressions;
 use super::temporal::{Kernel, function};
 use crate::convert::Zone;
-use crate::postgres::column_text::{is_written, texts};
+use crate::postgres::column_text::{is_binary, is_written, texts_of_any};
+use crate::postgres::nested_text;
 
-/// After DataFusion has settled types: what is put together with a text is cast as well.
-#[derive(Debug)]
-pub(super) struct ValueTexts;
+/// Which casts are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ValueTexts {
+    /// Before DataFusion settles types: bytes, in casts that are written. Those that DataFusion puts around bytes beside a text
+    /// take them for its letters.
+    Written,
+    /// After it: what is put together with a text is cast as well.
+    Settled,
+}
 
 impl AnalyzerRule for ValueTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let is_text = |expr: &Expr| expressions::cast_to(expr).is_some_and(DataType::is_string);
-        expressions::rewritten_if_any(plan, is_text, |expr, schema| Ok(rewrite(expr, schema)))
+        expressions::rewritten_if_any(plan, is_text, |expr, schema| Ok(self.rewrite(expr, schema)))
     }
 
     fn name(&self) -> &str {
-        "value_texts"
+        match self {
+            Self::Written => "value_texts_of_bytes",
+            Self::Settled => "value_texts",
+        }
     }
 }
 
-fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
-        return Transformed::no(expr);
-    };
-    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| from.is_nested() || is_written(&from))
-    {
-        return Transformed::no(expr);
+impl ValueTexts {
+    fn rewrite(self, mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr
+        else {
+            return Transformed::no(expr);
+        };
+        if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| self.writes(&from)) {
+            return Transformed::no(expr);
+        }
+        let value = std::mem::take(inner.as_mut());
+        **inner = function(TextOfValue).call(vec![value]);
+        Transformed::yes(expr)
     }
-    let value = std::mem::take(inner.as_mut());
-    **inner = function(TextOfValue).call(vec![value]);
-    Transformed::yes(expr)
+
+    /// Whether values of a type are written here.
+    fn writes(self, data_type: &DataType) -> bool {
+        match self {
+            Self::Written => is_binary(data_type),
+            Self::Settled => is_written(data_type) || data_type.is_floating() || nested_text::is_nested(data_type),
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -63,26 +82,9 @@ impl Kernel for TextOfValue {
 
     fn run(&self, columns: &[ArrayRef], zone: Zone) -> Result<ArrayRef> {
         let [values] = columns else { return internal_err!("text_of_value takes one argument") };
-        if values.data_type().is_nested() {
-            return nested_texts(values);
-        }
-        texts(values, zone)?.ok_or_else(|| internal_datafusion_err!("text_of_value of {}", values.data_type()))
+        Ok(texts_of_any(values, Some(zone))?)
     }
 }
-
-fn nested_texts(values: &ArrayRef) -> Result<ArrayRef> {
-    let formatter = ArrayFormatter::try_new(values, &NESTED)?;
-    let text = |row: usize| values.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
-    let texts: StringArray = (0..values.len()).map(text).collect::<std::result::Result<_, _>>()?;
-    Ok(Arc::new(texts))
-}
-
-/// How the items of lists, structs and maps are written.
-const NESTED: FormatOptions<'static> = FormatOptions::new()
-    .with_display_error(false)
-    .with_null("NULL")
-    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
 
 #[cfg(test)]
 mod tests {

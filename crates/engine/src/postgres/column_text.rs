@@ -1,19 +1,24 @@
-//! Columns of values as strings, as PostgreSQL writes them: what `CAST(x AS VARCHAR)` is, and what a shell shows.
+//! Columns of values as strings, as PostgreSQL writes them: what `CAST(x AS VARCHAR)` is, and what a shell shows. Lists, structs and
+//! maps are written by [`nested_text`].
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, StringArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Field, Fields, Float32Type, Float64Type, Int64Type,
     IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
+use arrow::util::display::FormatOptions;
 
-use super::{interval_text, text};
+use super::{interval_text, nested_text, text};
 use crate::Result;
 use crate::convert::Zone;
+
+/// A value without a string is an error, not NULL.
+const CHECKED: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
 /// Whether values of a type are written here, and not by Arrow.
 pub fn is_written(data_type: &DataType) -> bool {
@@ -70,7 +75,7 @@ pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
             all(values.as_primitive::<Int64Type>(), |nanos, out| text::timestamp_nanos(nanos, has_zone, &zone, out))
         }
         DataType::Timestamp(_, of) => {
-            let micros = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, of.clone()))?;
+            let micros = cast_with_options(values, &DataType::Timestamp(TimeUnit::Microsecond, of.clone()), &CHECKED)?;
             all(micros.as_primitive::<TimestampMicrosecondType>(), |micros, out| match of {
                 Some(_) => text::timestamp_tz(micros, &zone, out),
                 None => text::timestamp(micros, out),
@@ -79,6 +84,45 @@ pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(texts)))
+}
+
+/// Whether a type is one of bytes.
+pub(crate) fn is_binary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
+}
+
+/// The strings of a column of any type, in a session of this zone; without one, moments are shown in the zones of their types.
+///
+/// # Errors
+/// A value has no string.
+pub(crate) fn texts_of_any(values: &ArrayRef, zone: Option<Zone>) -> Result<ArrayRef> {
+    let own_zone = match values.data_type() {
+        DataType::Timestamp(_, Some(zone)) => Zone::of_arrow(zone).unwrap_or_default(),
+        _ => Zone::Utc,
+    };
+    if let Some(texts) = texts(values, zone.unwrap_or(own_zone))? {
+        return Ok(texts);
+    }
+    Ok(match values.data_type() {
+        data_type if nested_text::is_nested(data_type) => {
+            Arc::new(nested_text::texts(values, &|values: &ArrayRef| texts_of_any(values, zone))?)
+        }
+        data_type if is_binary(data_type) => Arc::new(texts_of_bytes(values)?),
+        DataType::Dictionary(_, plain) => texts_of_any(&cast(values, plain)?, zone)?,
+        DataType::RunEndEncoded(_, plain) => texts_of_any(&cast(values, plain.data_type())?, zone)?,
+        DataType::Float16 => texts_of_any(&cast(values, &DataType::Float32)?, zone)?,
+        _ => cast_with_options(values, &DataType::Utf8, &CHECKED)?,
+    })
+}
+
+fn texts_of_bytes(values: &ArrayRef) -> Result<StringArray> {
+    let written = |bytes: &[u8]| {
+        let mut out = String::new();
+        text::bytes(bytes, &mut out);
+        out
+    };
+    let values = cast(values, &DataType::BinaryView)?;
+    Ok(values.as_binary_view().iter().map(|value| value.map(written)).collect())
 }
 
 fn all<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, write: impl Fn(T::Native, &mut String)) -> StringArray {

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, DurationMicrosecondType, IntervalMonthDayNano, TimeUnit};
+use arrow::util::display::FormatOptions;
 
 use crate::Result;
 
@@ -38,7 +39,8 @@ pub(crate) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
 /// # Errors
 /// It is no duration, or has more microseconds than there is room for.
 pub fn of_duration(values: &ArrayRef) -> Result<ArrayRef> {
-    let micros = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
+    let checked = CastOptions { safe: false, format_options: FormatOptions::new() };
+    let micros = cast_with_options(values, &DataType::Duration(TimeUnit::Microsecond), &checked)?;
     let micros = micros.as_primitive::<DurationMicrosecondType>();
     let of_one = |micros: i64| {
         let day = (DAY / 1000) as i64;

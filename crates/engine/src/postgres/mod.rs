@@ -3,6 +3,7 @@
 //!
 //! - [`catalogs`]: `pg_class`, `pg_attribute`, `pg_type` and so on, made of a statement's snapshot when it asks for them. What
 //!   the engine has none of, such as indexes, has its catalog all the same, without a row.
+//! - [`information_schema`]: SQL's own catalogs, of the same snapshot.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
 //! - [`column_names`]: what a result's columns are called that the statement does not name.
 //! - [`array_text`], [`bytea`], [`interval_text`]: arrays, bytes and intervals as they are written; [`text`], [`column_text`]: values as they are shown.
@@ -17,7 +18,9 @@ pub(crate) mod catalogs;
 pub(crate) mod column_names;
 pub mod column_text;
 pub(crate) mod functions;
+pub(crate) mod information_schema;
 pub(crate) mod interval_text;
+pub(crate) mod nested_text;
 pub(crate) mod objects;
 pub(crate) mod parameters;
 pub mod text;

@@ -218,7 +218,8 @@ fn given(value: &prepared::Value) -> Option<Literal<'_>> {
         prepared::Value::Decimal(_)
         | prepared::Value::Binary(_)
         | prepared::Value::Temporal(..)
-        | prepared::Value::List(_) => None,
+        | prepared::Value::List(_)
+        | prepared::Value::Struct(_) => None,
     }
 }
 

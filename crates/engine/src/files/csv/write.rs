@@ -2,13 +2,16 @@
 //!
 //! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it is empty, if it reads
 //! as NULL, or if a line that begins with it could be taken for a comment. Within quotes, quotes and escapes are escaped.
-//! NULL is the text for it, without quotes. Arrow's own writer escapes no escape, and quotes nothing that reads as NULL.
+//! NULL is the text for it, without quotes. Bytes, intervals, lists, structs and maps are the texts that a cast to VARCHAR writes.
+//! Arrow's own writer (59.3) escapes no escape, quotes nothing that reads as NULL, refuses what is nested, and writes bytes as digits
+//! that are read as a text.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use async_trait::async_trait;
@@ -29,6 +32,8 @@ use datafusion_datasource::write::BatchSerializer;
 use datafusion_datasource::write::demux::DemuxedStreamReceiver;
 use datafusion_datasource::write::orchestration::spawn_writer_tasks_and_join;
 use object_store::{ObjectMeta, ObjectStore};
+
+use crate::postgres::column_text::{is_binary, texts_of_any};
 
 /// How text is written.
 #[derive(Clone, Debug)]
@@ -79,7 +84,6 @@ impl WriteOptions {
     fn rows(&self, batch: &RecordBatch, into: &mut Vec<u8>) -> DataFusionResult<()> {
         let options = FormatOptions::new()
             .with_display_error(false)
-            .with_null("NULL")
             .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
             .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
         let columns: Vec<Column<'_>> =
@@ -104,7 +108,9 @@ impl WriteOptions {
 enum Column<'a> {
     Text(&'a arrow::array::StringArray),
     View(&'a arrow::array::StringViewArray),
-    Other(&'a dyn Array, ArrayFormatter<'a>),
+    /// As a cast to VARCHAR writes them.
+    Cast(ArrayRef),
+    Other(Option<NullBuffer>, ArrayFormatter<'a>),
 }
 
 impl<'a> Column<'a> {
@@ -112,7 +118,8 @@ impl<'a> Column<'a> {
         Ok(match column.data_type() {
             DataType::Utf8 => Self::Text(column.as_string()),
             DataType::Utf8View => Self::View(column.as_string_view()),
-            _ => Self::Other(column, ArrayFormatter::try_new(column, options)?),
+            data_type if is_cast(data_type) => Self::Cast(texts_of_any(column, None)?),
+            _ => Self::Other(column.logical_nulls(), ArrayFormatter::try_new(column, options)?),
         })
     }
 
@@ -120,7 +127,8 @@ impl<'a> Column<'a> {
         match self {
             Self::Text(column) => column.is_null(row),
             Self::View(column) => column.is_null(row),
-            Self::Other(column, _) => column.is_null(row),
+            Self::Cast(column) => column.is_null(row),
+            Self::Other(nulls, _) => nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)),
         }
     }
 
@@ -128,9 +136,21 @@ impl<'a> Column<'a> {
         match self {
             Self::Text(column) => with(column.value(row)),
             Self::View(column) => with(column.value(row)),
+            Self::Cast(column) => with(column.as_string::<i32>().value(row)),
             Self::Other(_, formatter) => with(&formatter.value(row).try_to_string()?),
         }
         Ok(())
+    }
+}
+
+/// Whether values of a type are written as a cast to VARCHAR writes them.
+fn is_cast(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_cast(values),
+        DataType::RunEndEncoded(_, values) => is_cast(values.data_type()),
+        DataType::Interval(_) | DataType::Duration(_) => true,
+        DataType::Union(..) => false,
+        data_type => data_type.is_nested() || is_binary(data_type),
     }
 }
 

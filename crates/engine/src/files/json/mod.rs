@@ -1,5 +1,5 @@
 //! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and jiter parse, [`columns`] build,
-//! [`fault`] explains. [`write`] is the other way.
+//! [`fault`] explains. [`write`] is the other way, of rows, and [`values`] of values.
 //!
 //! Arrow's reader is one of lines: it refuses objects over several lines and what follows an array's end, reads every number
 //! through a DOUBLE, and cuts, drops or mixes up what its first 1,000 rows do not show. Here:
@@ -21,6 +21,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod text;
+pub(crate) mod values;
 mod walk;
 mod write;
 

@@ -3,20 +3,17 @@
 //! DataFusion's writer (55.2.0) leaves keys of NULL out, writes `null` for NaN and infinities, `"ERROR: .."` for a date that
 //! cannot be written, and nothing at all for no rows, which no reader takes for a table. Here:
 //!
-//! 1. NULL is written: a column is one of the file, whatever its values are.
+//! 1. Values are written as [`super::values`] has them, NULL among them: a column is one of the file, whatever its values are.
 //! 2. NaN and infinities are the words that Python and DuckDB write: `NaN`, `Infinity`, `-Infinity`.
-//! 3. A value that has no text is an error.
-//! 4. No rows are the array `[]`.
+//! 3. No rows are the array `[]`.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch, StringArray, StringBuilder};
-use arrow::datatypes::{DataType, FieldRef, Float16Type, Float32Type, Float64Type, SchemaRef};
-use arrow::error::ArrowError;
-use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::json::writer::LineDelimited;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::Session as DataFusionSession;
@@ -38,6 +35,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+
+use super::values::{NonFinite, writer_with};
 
 /// Has COPY write JSON as it is written here.
 pub(crate) fn configure(mut builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -210,91 +209,7 @@ impl BatchSerializer for Lines {
             return Ok(Bytes::from_static(b"[]\n"));
         }
         let mut bytes = Vec::with_capacity(4096);
-        let builder = WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(Values));
-        builder.build::<_, LineDelimited>(&mut bytes).write(&batch)?;
+        writer_with(NonFinite::Words).build::<_, LineDelimited>(&mut bytes).write(&batch)?;
         Ok(Bytes::from(bytes))
     }
-}
-
-/// Encoders of values that Arrow's own would change.
-#[derive(Debug)]
-struct Values;
-
-impl EncoderFactory for Values {
-    fn make_default_encoder<'a>(
-        &self,
-        _field: &'a FieldRef,
-        array: &'a dyn Array,
-        _options: &'a EncoderOptions,
-    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
-        let encoder: Box<dyn Encoder + 'a> = match array.data_type() {
-            DataType::Float16 => {
-                let values = array.as_primitive::<Float16Type>();
-                Box::new(Floats(
-                    move |at| f64::from(values.value(at)),
-                    move |at, out: &mut Vec<u8>| {
-                        short(values.value(at).to_f32(), out);
-                    },
-                ))
-            }
-            DataType::Float32 => {
-                let values = array.as_primitive::<Float32Type>();
-                Box::new(Floats(
-                    move |at| f64::from(values.value(at)),
-                    move |at, out: &mut Vec<u8>| {
-                        short(values.value(at), out);
-                    },
-                ))
-            }
-            DataType::Float64 => {
-                let values = array.as_primitive::<Float64Type>();
-                Box::new(Floats(move |at| values.value(at), move |at, out: &mut Vec<u8>| short(values.value(at), out)))
-            }
-            data_type if data_type.is_temporal() => Box::new(Texts(texts(array)?)),
-            _ => return Ok(None),
-        };
-        Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
-    }
-}
-
-/// The shortest text that is read as the same number, with a fraction or an exponent: it is no integer's.
-fn short(value: impl fmt::Debug, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{value:?}").as_bytes());
-}
-
-/// Floats by their values, and by how they are written if they are numbers.
-struct Floats<V, W>(V, W);
-
-impl<V: Fn(usize) -> f64, W: Fn(usize, &mut Vec<u8>)> Encoder for Floats<V, W> {
-    fn encode(&mut self, at: usize, out: &mut Vec<u8>) {
-        match self.0(at) {
-            value if value.is_nan() => out.extend_from_slice(b"NaN"),
-            f64::INFINITY => out.extend_from_slice(b"Infinity"),
-            f64::NEG_INFINITY => out.extend_from_slice(b"-Infinity"),
-            _ => self.1(at, out),
-        }
-    }
-}
-
-/// Dates and times as text, which has nothing in it that JSON escapes.
-struct Texts(StringArray);
-
-impl Encoder for Texts {
-    fn encode(&mut self, at: usize, out: &mut Vec<u8>) {
-        out.push(b'"');
-        out.extend_from_slice(self.0.value(at).as_bytes());
-        out.push(b'"');
-    }
-}
-
-fn texts(array: &dyn Array) -> Result<StringArray, ArrowError> {
-    let formatter = ArrayFormatter::try_new(array, &FormatOptions::new())?;
-    let mut texts = StringBuilder::with_capacity(array.len(), array.len() * 20);
-    for at in 0..array.len() {
-        match array.is_valid(at) {
-            true => texts.append_value(formatter.value(at).try_to_string()?),
-            false => texts.append_null(),
-        }
-    }
-    Ok(texts.finish())
 }
