@@ -170,6 +170,7 @@ fn changes_rows(records: &[Record<Kind>]) -> bool {
 }
 
 async fn run(layout: Layout) {
+    let files = root().join("files");
     let (mut count, mut queries, mut failures) = (0, 0, Vec::new());
     for path in slt_files(&root(), "ONEHOP_FAULTS").unwrap() {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -178,6 +179,7 @@ async fn run(layout: Layout) {
             let shown = format!("{} at {}:{}", case.name, path.display(), case.line);
             let folder = tempfile::tempdir().unwrap();
             let text = case.text.replace("${__TEST_DIR__}", &folder.path().display().to_string());
+            let text = text.replace("${FILES}", &files.display().to_string());
             let records = match parse_with_name::<Kind>(&text, shown.as_str()) {
                 Ok(records) => records,
                 Err(e) => panic!("{shown}: {e}"),
@@ -209,7 +211,6 @@ async fn run_case(layout: Layout, records: Vec<Record<Kind>>, folder: &Path) -> 
     runner.add_label(layout.label());
     runner.with_column_validator(strict_column_validator);
     runner.with_normalizer(String::clone);
-    runner.set_var("FILES".into(), root().join("files").display().to_string());
     for record in records {
         runner.run_async(record).await.map_err(|e| e.display(false).to_string())?;
     }

@@ -1,7 +1,7 @@
 //! One schema for several files, or an error that names the file that differs.
 //!
 //! Files of one pattern are meant to be pieces of one table. Where they are not, filling up with NULL would make rows
-//! that nobody wrote. So:
+//! that no file has. So:
 //!
 //! 1. Every file has the columns of the first. Columns are found by name; those of Arrow files are read by position, and
 //!    have to be in the same order. Keys of JSON objects may be missing, in a file as in an object, as long as the files
