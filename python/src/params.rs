@@ -113,6 +113,9 @@ fn value(item: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     if let Ok(delta) = item.cast::<PyDelta>() {
         return interval(delta);
     }
+    if item.is_instance(&py.import(intern!(py, "onehop.interval"))?.getattr(intern!(py, "Interval"))?)? {
+        return interval_of_parts(item, name);
+    }
     if item.is_instance(&py.import(intern!(py, "decimal"))?.getattr(intern!(py, "Decimal"))?)? {
         return decimal(item, name);
     }
@@ -236,6 +239,19 @@ fn interval(delta: &Bound<'_, PyDelta>) -> PyResult<Value> {
     let (sign, all) = if all < 0 { ("-", -all) } else { ("", all) };
     let (days, rest) = (all / i128::from(DAY), all % i128::from(DAY));
     let text = format!("{sign}{days} days {sign}{}.{:06} seconds", rest / 1_000_000, rest % 1_000_000);
+    Ok(Value::Temporal(Temporal::Interval, text))
+}
+
+/// `onehop.Interval`.
+fn interval_of_parts(item: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+    let (months, days, nanoseconds): (i32, i32, i64) = item.extract()?;
+    if nanoseconds % 1000 != 0 {
+        let message = format!("parameter {name}: {nanoseconds} ns are not whole microseconds, which an INTERVAL has");
+        return Err(PyTypeError::new_err(message));
+    }
+    let (sign, all) = (if nanoseconds < 0 { "-" } else { "" }, nanoseconds.unsigned_abs());
+    let (seconds, rest) = (all / 1_000_000_000, all % 1_000_000_000 / 1000);
+    let text = format!("{months} months {days} days {sign}{seconds}.{rest:06} seconds");
     Ok(Value::Temporal(Temporal::Interval, text))
 }
 

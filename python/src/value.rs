@@ -206,17 +206,24 @@ impl<'py> Column<'py, '_> {
         Ok(PyDelta::new(self.py, days, (rest / 1_000_000) as i32, (rest % 1_000_000) as i32, false)?.into_any())
     }
 
-    /// Months, days and nanoseconds, none of which is a number of the others.
     fn intervals(self, array: &ArrayRef, unit: IntervalUnit) -> PyResult<Vec<Object<'py>>> {
-        let interval = self.py.import("onehop.interval")?.getattr("Interval")?;
         match unit {
-            IntervalUnit::YearMonth => self.primitives::<IntervalYearMonthType>(array, |n| interval.call1((n, 0, 0))),
+            IntervalUnit::YearMonth => self.primitives::<IntervalYearMonthType>(array, |n| self.interval(n, 0, 0)),
             IntervalUnit::DayTime => self.primitives::<IntervalDayTimeType>(array, |n| {
-                interval.call1((0, n.days, i64::from(n.milliseconds) * 1_000_000))
+                self.interval(0, n.days, i64::from(n.milliseconds) * 1_000_000)
             }),
-            IntervalUnit::MonthDayNano => self
-                .primitives::<IntervalMonthDayNanoType>(array, |n| interval.call1((n.months, n.days, n.nanoseconds))),
+            IntervalUnit::MonthDayNano => {
+                self.primitives::<IntervalMonthDayNanoType>(array, |n| self.interval(n.months, n.days, n.nanoseconds))
+            }
         }
+    }
+
+    /// A `timedelta` has days of 24 hours and whole microseconds: what has months, or less, is an interval of ours.
+    fn interval(self, months: i32, days: i32, nanoseconds: i64) -> PyResult<Object<'py>> {
+        if months == 0 && nanoseconds % 1000 == 0 && days.unsigned_abs() < 900_000_000 {
+            return self.delta(i128::from(days) * 86_400_000_000 + i128::from(nanoseconds / 1000));
+        }
+        self.py.import("onehop.interval")?.getattr("Interval")?.call1((months, days, nanoseconds))
     }
 
     fn lists(self, lists: &impl ListLikeArray) -> PyResult<Vec<Object<'py>>> {

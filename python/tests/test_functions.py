@@ -48,7 +48,9 @@ def test_arguments_are_taken_if_they_keep_their_values(functions: onehop.Connect
     con.sql("CREATE FUNCTION day_of(a DATE) RETURNS DATE LANGUAGE python AS $$ return a $$")
     con.sql("CREATE FUNCTION moment(a TIMESTAMP) RETURNS TIMESTAMP LANGUAGE python AS $$ return a $$")
     assert one(con, "SELECT day_of('2024-02-29') = DATE '2024-02-29' AND moment('2024-02-29 01:02:03') = "
-               "TIMESTAMP '2024-02-29 01:02:03' AND moment(DATE '2024-02-29') = TIMESTAMP '2024-02-29' AND moment(now()) IS NOT NULL")
+               "TIMESTAMP '2024-02-29 01:02:03' AND moment(DATE '2024-02-29') = TIMESTAMP '2024-02-29' AND moment(localtimestamp) IS NOT NULL")
+    with pytest.raises(onehop.ProgrammingError, match=r"argument a is TIMESTAMP\(6\), and TIMESTAMP\(6\) WITH TIME ZONE is given"):
+        con.sql("SELECT moment(now())").fetchall()
     with pytest.raises(onehop.DataError, match="2024-02-30"):
         con.sql("SELECT day_of('2024-02-30')").fetchall()
     con.sql("CREATE FUNCTION small(a SMALLINT) RETURNS INT LANGUAGE python AS $$ return a $$")

@@ -251,9 +251,33 @@ def test_time_zones(con: onehop.Connection) -> None:
 
 
 def test_intervals(con: onehop.Connection) -> None:
-    assert con.sql("SELECT INTERVAL '14 months 3 days 1.5 seconds'").fetchone() == (
-        onehop.Interval(14, 3, 1_500_000_000),
-    )
+    delta = datetime.timedelta
+    for sql, expected in [
+        ("INTERVAL '14 months 3 days 1.5 seconds'", onehop.Interval(14, 3, 1_500_000_000)),
+        ("INTERVAL '-1 year'", onehop.Interval(-12, 0, 0)),
+        ("INTERVAL '3 days 1.5 seconds'", delta(days=3, seconds=1.5)),
+        ("INTERVAL '1 day -1 second'", delta(days=1, seconds=-1)),
+        ("INTERVAL '-0.000001 seconds'", delta(microseconds=-1)),
+        ("INTERVAL '0 days'", delta()),
+        ("CAST(NULL AS INTERVAL)", None),
+        ("TIMESTAMP '2024-03-01 12:00:00.25' - TIMESTAMP '2024-02-28'", delta(days=2, hours=12, milliseconds=250)),
+        ("TIMESTAMP '2024-02-28' - TIMESTAMP '2024-03-01 12:00:00.25'", -delta(days=2, hours=12, milliseconds=250)),
+        ("TIMESTAMPTZ '2024-03-01 12:00:00+02' - TIMESTAMPTZ '2024-03-01 12:00:00+00'", delta(hours=-2)),
+        ("max(d) FROM (VALUES (INTERVAL '1 day'), (INTERVAL '25 hours')) AS t (d)", delta(hours=25)),
+    ]:
+        assert con.sql(f"SELECT {sql}").fetchone() == (expected,), sql
+    assert con.sql("SELECT [INTERVAL '1 day', INTERVAL '1 month']").fetchone() == ([delta(1), onehop.Interval(1, 0, 0)],)
+    interval = pyarrow.array([(0, 1, 1000), (0, 0, 1), (0, 2**31 - 1, 0), None], pyarrow.month_day_nano_interval())
+    rows = con.sql("SELECT * FROM t", tables={"t": pyarrow.table({"i": interval})}).fetchall()
+    assert rows == [
+        (delta(days=1, microseconds=1),), (onehop.Interval(0, 0, 1),), (onehop.Interval(0, 2**31 - 1, 0),), (None,)
+    ]  # fmt: skip
+    # There and back.
+    for value in (delta(days=-400, seconds=1), delta(microseconds=7), onehop.Interval(14, -3, -1_500_000_000)):
+        assert con.sql("SELECT ?", [value]).fetchone() == (value,)
+    assert con.sql("SELECT ?", [onehop.Interval(0, -1, 1000)]).fetchone() == (delta(days=-1, microseconds=1),)
+    with pytest.raises(TypeError, match=r"parameter \$1: 1 ns are not whole microseconds, which an INTERVAL has"):
+        con.sql("SELECT ?", [onehop.Interval(0, 0, 1)])
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,35 @@ def test_transactions_that_only_read(server):
         connection.execute("INSERT INTO only_read VALUES (1)")
 
 
+def test_rows_are_locked(server):
+    """What Django's select_for_update() and SQLAlchemy's with_for_update() send."""
+    engine = sa.create_engine(f"postgresql+psycopg://ada@127.0.0.1:{server.port}/test")
+    stock = sa.Table("stock", sa.MetaData(), sa.Column("id", sa.BigInteger), sa.Column("pieces", sa.BigInteger))
+    with engine.begin() as connection:
+        stock.create(connection)
+        connection.execute(stock.insert(), [{"id": 1, "pieces": 5}, {"id": 2, "pieces": 7}])
+    query = sa.select(stock.c.pieces).where(stock.c.id == 1)
+    with engine.begin() as one, engine.begin() as other:
+        assert one.scalar(query.with_for_update()) == 5
+        assert other.scalar(query) == 5
+        with pytest.raises(sa.exc.OperationalError) as refused, other.begin_nested():
+            other.execute(query.with_for_update(nowait=True))
+        assert isinstance(refused.value.orig, psycopg.errors.LockNotAvailable)
+        one.execute(stock.update().where(stock.c.id == 1).values(pieces=4))
+    with engine.begin() as connection:
+        assert connection.scalar(query.with_for_update(read=True, of=stock)) == 4
+        for options in ({"skip_locked": True}, {"key_share": True}, {"key_share": True, "read": True}, {"of": [stock, stock.c.id]}):
+            assert connection.scalar(query.with_for_update(**options)) == 4
+    with psycopg.connect(server.conninfo()) as one, psycopg.connect(server.conninfo()) as other:
+        assert one.execute("SELECT pieces FROM stock WHERE id = %s", (2,)).fetchone() == (7,)
+        other.execute("UPDATE stock SET pieces = 6 WHERE id = 2")
+        other.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            one.execute("SELECT pieces FROM stock WHERE id = %s FOR UPDATE", (2,))
+        one.rollback()
+        assert one.execute("SELECT pieces FROM stock WHERE id = %s FOR UPDATE", (2,)).fetchone() == (6,)
+
+
 def test_a_query_is_cancelled_from_another_thread(connection):
     timer = threading.Timer(0.5, connection.cancel_safe)
     timer.start()

@@ -464,8 +464,13 @@ impl Database {
 
     /// The writer's place, waited for as long as the settings say.
     pub(crate) async fn writing(&self, settings: &Settings) -> Result<Writing> {
+        self.writing_within(settings.lock_timeout()).await
+    }
+
+    /// The writer's place, waited for so long; `None` is for ever.
+    pub(crate) async fn writing_within(&self, limit: Option<Duration>) -> Result<Writing> {
         self.check_writable()?;
-        self.inner.writer.take(settings.lock_timeout()).await
+        self.inner.writer.take(limit).await
     }
 
     /// As [`writing`](Self::writing), for threads outside of a runtime.

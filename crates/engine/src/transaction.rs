@@ -146,6 +146,12 @@ impl Transaction {
         Ok(())
     }
 
+    /// Whether another transaction has changed or dropped a table since this one began.
+    pub fn is_overtaken(&self, table: &str, head: &Snapshot) -> bool {
+        let is_here = |seen| head.table(table).is_some_and(|here| Arc::ptr_eq(seen, here));
+        self.begun.table(table).is_some_and(|seen| !is_here(seen))
+    }
+
     /// The writer's place.
     ///
     /// # Errors

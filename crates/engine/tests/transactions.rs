@@ -118,6 +118,74 @@ async fn the_second_writer_waits_as_long_as_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_locked_stay_as_they_are_until_the_transaction_ends() {
+    let database = memory().await;
+    let (a, b) = (database.session().unwrap(), database.session().unwrap());
+    all(&a, &["CREATE TABLE t (x BIGINT)", "INSERT INTO t VALUES (1), (2)", "CREATE VIEW v AS SELECT x FROM t"]).await;
+    run(&b, "SET lock_timeout = '1ms'").await;
+    // By itself it locks nothing for longer than it runs, and reads what any query reads.
+    assert_eq!(run(&a, "SELECT x FROM t WHERE x > 1 FOR UPDATE").await, ["2"]);
+    run(&b, "INSERT INTO t VALUES (3)").await;
+    for locking in [
+        "SELECT x FROM t WHERE x = 3 FOR UPDATE",
+        "SELECT x FROM t WHERE x = 3 FOR SHARE OF t NOWAIT",
+        "SELECT x FROM (SELECT x FROM t FOR UPDATE SKIP LOCKED) AS s WHERE x = 3",
+        "WITH s AS (SELECT x FROM v) SELECT x FROM s WHERE x = 3 FOR UPDATE",
+    ] {
+        all(&a, &["BEGIN"]).await;
+        assert_eq!(run(&a, locking).await, ["3"], "{locking}");
+        for waiting in ["UPDATE t SET x = 4", "INSERT INTO t VALUES (4)"] {
+            assert_eq!(fails(&b, waiting).await.kind(), ErrorKind::Locked, "{locking}, {waiting}");
+        }
+        run(&b, "BEGIN").await;
+        let e = fails(&b, "SELECT x FROM t FOR UPDATE NOWAIT").await;
+        assert_eq!(e.kind(), ErrorKind::Locked, "{locking}: {e}");
+        run(&b, "ROLLBACK").await;
+        assert_eq!(run(&b, "SELECT count(*) FROM t").await, ["3"], "{locking}");
+        run(&a, "COMMIT").await;
+    }
+    // The first query of a transaction sees what is newest; a later one fails if rows are others by then.
+    all(&a, &["BEGIN", "SELECT count(*) FROM t"]).await;
+    run(&b, "UPDATE t SET x = 30 WHERE x = 3").await;
+    let e = fails(&a, "SELECT x FROM t FOR UPDATE").await;
+    assert_eq!(e.kind(), ErrorKind::Conflict, "{e}");
+    all(&a, &["ROLLBACK", "BEGIN"]).await;
+    run(&b, "UPDATE t SET x = 3 WHERE x = 30").await;
+    assert_eq!(run(&a, "SELECT max(x) FROM t FOR UPDATE").await, ["3"]);
+    run(&a, "ROLLBACK").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_locked_where_a_statement_can_lock_them() {
+    let database = memory().await;
+    let session = database.session().unwrap();
+    all(&session, &["CREATE TABLE jobs (id BIGINT, state VARCHAR)", "INSERT INTO jobs VALUES (1, 'new'), (2, 'new')"])
+        .await;
+    let next = "UPDATE jobs SET state = 'taken' WHERE id = (SELECT id FROM jobs WHERE state = 'new' ORDER BY id LIMIT 1 \
+                FOR UPDATE SKIP LOCKED) RETURNING id";
+    assert_eq!(run(&session, next).await, ["1"]);
+    run(&session, "BEGIN").await;
+    assert_eq!(run(&session, next).await, ["2"]);
+    assert!(run(&session, next).await.is_empty());
+    all(&session, &["COMMIT", "CREATE TEMP TABLE own (x BIGINT)", "BEGIN", "SELECT x FROM own FOR UPDATE", "COMMIT"])
+        .await;
+    run(&session, "EXPLAIN SELECT id FROM jobs FOR UPDATE").await;
+    for refused in [
+        "COPY (SELECT id FROM jobs FOR UPDATE) TO 'x.csv'",
+        "CREATE TABLE u AS SELECT id FROM jobs FOR UPDATE",
+        "INSERT INTO jobs SELECT id, state FROM jobs FOR UPDATE",
+        "CREATE VIEW u AS SELECT id FROM jobs FOR SHARE",
+        "SELECT table_name FROM information_schema.tables FOR UPDATE",
+    ] {
+        let e = fails(&session, refused).await;
+        assert!(e.message().contains("FOR UPDATE or FOR SHARE"), "{refused}: {e}");
+    }
+    all(&session, &["BEGIN READ ONLY", "SELECT id FROM jobs"]).await;
+    let e = fails(&session, "SELECT id FROM jobs FOR UPDATE").await;
+    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn savepoints_undo_a_part() {
     let session = memory().await.session().unwrap();
     all(&session, &["CREATE TABLE t (x BIGINT)", "BEGIN", "INSERT INTO t VALUES (1)", "SAVEPOINT a"]).await;

@@ -61,6 +61,7 @@ mod one_nan;
 mod only_values;
 mod order_names;
 mod ordered_aggregates;
+mod ordinality;
 mod outer_aggregates;
 mod outer_constants;
 mod output_names;
@@ -79,6 +80,7 @@ mod retries;
 mod rounded_averages;
 mod rounding;
 mod rounding_casts;
+mod row_locks;
 mod row_values;
 mod rows_of_functions;
 mod same_names;
@@ -313,7 +315,7 @@ pub(crate) fn parse_tokens<T>(
     let stack_bytes = nesting::of_tokens(&tokens)?;
     let dialect = Dialect::for_tokens(tokens.len());
     let parsed = stacker::maybe_grow(stack_bytes, stack_bytes, || {
-        let builder = DFParserBuilder::new(from_first::complete(tokens));
+        let builder = DFParserBuilder::new(row_locks::plain(from_first::complete(tokens)));
         parse(&mut builder.with_dialect(&dialect).with_recursion_limit(nesting::MAX_NESTED).build()?)
     });
     match parsed {
@@ -374,7 +376,8 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 }
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
-pub(crate) async fn plan(state: &SessionState, statement: Statement) -> DataFusionResult<LogicalPlan> {
+pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+    ordinality::rewrite(&mut statement)?;
     refused::check(&statement)?;
     call_clauses::check(&statement, state)?;
     match planned(state, statement).await? {

@@ -278,7 +278,7 @@ mod tests {
             ("SELECT * FROM t PIVOT (sum(b) FOR a IN (1, 2))", "PIVOT"),
             ("SET TIME ZONE 'UTC'", "time zone"),
             ("SELECT substr(1)", "where to begin"),
-            ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
+            ("SELECT * FROM range(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
             ("SELECT * FROM csv_scan('x.csv')", "csv_scan()"),
             (
                 "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t LIMIT 2) SELECT * FROM t",

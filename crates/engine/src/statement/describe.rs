@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Context, Statement, parse_tokens, transaction};
+use super::{Context, Statement, locking, parse_tokens, transaction};
 use crate::catalog::names::sql_name;
 use crate::planner;
 use crate::postgres::column_names::ColumnNames;
@@ -134,7 +134,8 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
     let statement = parse_tokens(prepared.with_nulls(parameters)?)?;
     match statement {
         Statement::Show(show) => Ok(show.batch(context).await?.schema()),
-        Statement::Other(statement) => {
+        Statement::Other(mut statement) => {
+            locking::take_out(&mut statement);
             let plan = context.plan(*statement).await?;
             Ok(Arc::clone(plan.schema().inner()))
         }
@@ -148,7 +149,10 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
 async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context: &Context<'_>) {
     let Ok(statement) = prepared.unbound().and_then(parse_tokens) else { return };
     let mut statement = match statement {
-        Statement::Other(statement) => *statement,
+        Statement::Other(mut statement) => {
+            locking::take_out(&mut statement);
+            *statement
+        }
         Statement::InsertReturning(insert) => insert.into_statement(),
         Statement::Modify(modify) => match modify.conditions() {
             Some(query) => DataFusionStatement::Statement(Box::new(Sql::Query(query))),

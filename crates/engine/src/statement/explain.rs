@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use futures::StreamExt;
 
-use super::{Context, Statement, parse_word};
+use super::{Context, Statement, locking, parse_word};
 use crate::explain::{self, ExplainMode, Explanation, Moment, Totals};
 use crate::lower::{Fusing, Refusal};
 use crate::query::{Output, Rows};
@@ -145,7 +145,7 @@ impl Explain {
 
 /// `text` is the query as it was written, if that is known.
 async fn explained(
-    query: DataFusionStatement,
+    mut query: DataFusionStatement,
     text: Option<&str>,
     mode: ExplainMode,
     context: &Context<'_>,
@@ -155,6 +155,7 @@ async fn explained(
         _ => return Err(no_query()),
     }
     let sql = text.map_or_else(|| query.to_string(), |text| text.trim().trim_end_matches(';').trim_end().into());
+    locking::take_out(&mut query);
     let settled = (mode == ExplainMode::Plan).then(|| planning(context)).transpose()?;
     let context = settled.as_ref().unwrap_or(context);
     let plan = context.plan(query).await?;

@@ -13,6 +13,7 @@ mod function;
 mod housekeeping;
 mod insert;
 mod inspect;
+mod locking;
 mod modify;
 mod prepare;
 mod residence;
@@ -419,7 +420,11 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
             Box::pin(select::run(*statement, text, &explain::planning(context)?)).await
         }
-        Statement::Other(statement) => {
+        Statement::Other(mut statement) => {
+            if let Some(locks) = locking::take_out(&mut statement) {
+                let locked = Box::pin(locks.take(context)).await?;
+                return Box::pin(select::run(*statement, None, locked.as_ref().unwrap_or(context))).await;
+            }
             if let Some(insert) = values::insert_of(&statement) {
                 if let Some((table, rows)) = values::rows_of(insert, &context.snapshot)
                     && let Some(done) = insert::put(&table, rows, context).await?

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::describe::equalities;
+use super::locking::{self, Locks};
 use super::returning::Returning;
 use super::{Context, done, insert, named, normal, table_name};
 use crate::edit::TableEdit;
@@ -45,6 +46,8 @@ pub(super) struct Modify {
     /// Columns whose names are written in quotes.
     quoted: HashSet<String>,
     returning: Option<Returning>,
+    /// That its subqueries ask for.
+    locks: Vec<Locks>,
 }
 
 #[derive(Debug)]
@@ -95,7 +98,8 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
     let [target] = <[TableWithJoins; 1]>::try_from(from).map_err(|_| one_table("DELETE"))?;
     let (table, written, alias) = target_table(target, "DELETE")?;
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
-    Ok(Modify { table, written, alias, selection, kind: Kind::Delete, quoted: HashSet::new(), returning })
+    let (kind, quoted, locks) = (Kind::Delete, HashSet::new(), Vec::new());
+    Ok(Modify { table, written, alias, selection, kind, quoted, returning, locks }.with_locks())
 }
 
 pub(super) fn update(update: Update) -> Result<Modify> {
@@ -135,7 +139,8 @@ pub(super) fn update(update: Update) -> Result<Modify> {
         }
     }
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
-    Ok(Modify { table, written, alias, selection, kind: Kind::Update(values), quoted, returning })
+    let (kind, locks) = (Kind::Update(values), Vec::new());
+    Ok(Modify { table, written, alias, selection, kind, quoted, returning, locks }.with_locks())
 }
 
 /// Columns and their values: of `a = 1`, and of `(a, b) = (1, 2)`.
@@ -201,6 +206,17 @@ fn column_name(name: &ObjectName, alias: &TableAlias) -> Result<String> {
 }
 
 impl Modify {
+    /// Takes `FOR UPDATE` out of its subqueries.
+    fn with_locks(mut self) -> Self {
+        let values = match &mut self.kind {
+            Kind::Delete => None,
+            Kind::Update(values) => Some(values.values_mut()),
+        };
+        let expressions = self.selection.iter_mut().chain(values.into_iter().flatten());
+        self.locks = expressions.filter_map(locking::take_out_of).collect();
+        self
+    }
+
     pub fn settle(&mut self) -> Result<()> {
         self.selection.iter_mut().try_for_each(planner::settle)?;
         self.returning.iter_mut().try_for_each(Returning::settle)?;
@@ -265,6 +281,11 @@ impl Modify {
     }
 
     pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
+        let mut locked = None;
+        for locks in &self.locks {
+            locked = Box::pin(locks.take(context)).await?.or(locked);
+        }
+        let context = locked.as_ref().unwrap_or(context);
         self.table = named(&self.written, &context.snapshot)?;
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);

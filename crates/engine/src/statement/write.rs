@@ -46,7 +46,7 @@ impl Context<'_> {
     }
 
     /// What a statement sees that looks at the tables that it changes as they are in `changed`.
-    fn with_the_others(&self, changed: Arc<Snapshot>) -> Arc<Snapshot> {
+    pub(super) fn with_the_others(&self, changed: Arc<Snapshot>) -> Arc<Snapshot> {
         match (self.temporary, self.session.temporary()) {
             (Some(temporary), _) => temporary.over(&self.snapshot.permanent(), &changed),
             (None, Some(temporary)) => temporary.over(&changed, &temporary.snapshot()),
@@ -100,7 +100,7 @@ impl Context<'_> {
     }
 }
 
-fn no_transaction() -> Error {
+pub(super) fn no_transaction() -> Error {
     Error::new(ErrorKind::Internal, "a statement's transaction is gone")
 }
 

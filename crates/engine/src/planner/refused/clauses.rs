@@ -37,8 +37,8 @@ macro_rules! clauses {
 }
 
 clauses! {
-    LOCKS "FOR UPDATE or FOR SHARE",
-        "a transaction that writes a row after another has written it fails, and can be repeated",
+    LOCKS "FOR UPDATE or FOR SHARE here",
+        "the rows that a SELECT, an UPDATE or a DELETE reads can be locked, for the rest of the transaction",
         "SELECT a FROM t FOR UPDATE";
     FOR_XML_OR_JSON "FOR XML or FOR JSON",
         "COPY (SELECT ...) TO 'file.json' writes JSON",
@@ -152,8 +152,8 @@ clauses! {
         "SET name = value holds for the session",
         "SELECT 1 FROM generate_series(1, 3, SETTINGS x = 1)";
     ORDINALITY "WITH ORDINALITY",
-        "row_number() OVER () counts rows in a query around it",
-        "SELECT 1 FROM unnest([1, 2]) WITH ORDINALITY";
+        "unnest() and generate_series() have it; row_number() OVER () counts rows in a query around another",
+        "SELECT 1 FROM range(1, 3) WITH ORDINALITY";
     UNNEST_OFFSET "UNNEST ... WITH OFFSET",
         "row_number() OVER () counts rows in a query around it",
         "SELECT 1 FROM unnest([1, 2]) WITH OFFSET";

@@ -7,6 +7,7 @@ mod client;
 mod from;
 mod json;
 mod to;
+mod written_types;
 
 use datafusion::sql::parser::CopyToSource;
 use datafusion::sql::sqlparser::ast::{ObjectName, Value};

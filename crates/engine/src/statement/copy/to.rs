@@ -14,7 +14,7 @@ use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DataFu
 use datafusion::sql::sqlparser::ast::Value;
 use futures::StreamExt;
 
-use super::Options;
+use super::{Options, written_types};
 use crate::files::export::Export;
 use crate::files::{Encoding, Format, Sites, WriteOptions, parse_name};
 use crate::planner;
@@ -160,8 +160,11 @@ async fn write(
         options,
     });
     let mut plan = context.plan(statement).await?;
-    if let (LogicalPlan::Copy(copy), Some(text)) = (&mut plan, text) {
-        copy.file_type = format_as_file_type(Arc::new(text));
+    if let LogicalPlan::Copy(copy) = &mut plan {
+        if let Some(text) = text {
+            copy.file_type = format_as_file_type(Arc::new(text));
+        }
+        copy.input = written_types::of_plan(&copy.input, format)?;
     }
     let mut counts = select::query(plan, context).await?;
     let mut written = 0;

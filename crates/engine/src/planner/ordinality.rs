@@ -1,0 +1,173 @@
+//! `FROM unnest(list) WITH ORDINALITY AS t (item, number)`: items of lists, with their numbers.
+//!
+//! DataFusion (55.2.0) ignores the clause, or refuses it (datafusion#22310 proposes it). Lists beside each other in one SELECT list become rows side by side, so the function
+//! becomes `LATERAL (SELECT unnest(l0) AS "unnest", unnest(generate_series(1, cardinality(l0))) AS ordinality
+//! FROM (SELECT list AS l0) AS lists) AS t (item, number)`. A list is computed once, whatever is in it. LATERAL stands there
+//! only if a column is among the lists.
+//!
+//! Django's introspection, psql's `\d+` and node's tools number the columns of a constraint with it.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
+    SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, VisitMut, VisitorMut, visit_expressions,
+};
+
+use super::{template, visit_statement};
+use crate::{Error, Result};
+
+/// Puts queries in the place of such functions.
+pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
+    match visit_statement(statement, &mut Numbered) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Numbered;
+
+impl VisitorMut for Numbered {
+    type Break = Error;
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Error> {
+        let Some((function, lists, alias)) = lists_of(table) else { return ControlFlow::Continue(()) };
+        match replaced(function, lists, alias) {
+            Ok(query) => {
+                *table = query;
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+/// The function's name, its lists, and what it is called here.
+fn lists_of(table: &TableFactor) -> Option<(&'static str, Vec<Expr>, Option<TableAlias>)> {
+    match table {
+        TableFactor::UNNEST {
+            alias,
+            array_exprs,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality: true,
+        } => Some(("unnest", array_exprs.clone(), alias.clone())),
+        TableFactor::Table {
+            name,
+            args: Some(TableFunctionArgs { args, settings: None }),
+            with_ordinality: true,
+            alias,
+            ..
+        }
+        | TableFactor::Function { name, args, with_ordinality: true, alias, .. } => {
+            let name_is = |known: &str| name.to_string().eq_ignore_ascii_case(known);
+            if name_is("unnest") {
+                let lists = args.iter().map(|arg| match arg {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(list)) => Some(list.clone()),
+                    _ => None,
+                });
+                return Some(("unnest", lists.collect::<Option<Vec<_>>>()?, alias.clone()));
+            }
+            let series = || series(name.clone(), args.clone());
+            name_is("generate_series").then(|| ("generate_series", vec![series()], alias.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The series as a list.
+fn series(name: ObjectName, args: Vec<FunctionArg>) -> Expr {
+    let args = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
+    Expr::Function(Function {
+        name,
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(args),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+fn replaced(function: &str, lists: Vec<Expr>, alias: Option<TableAlias>) -> Result<TableFactor> {
+    let own_name = TableAlias { explicit: true, name: Ident::with_quote('"', function), columns: Vec::new(), at: None };
+    let lateral = lists.iter().any(has_column);
+    let alias = alias.unwrap_or(own_name);
+    // One list without a name of its own has the function's.
+    let column = if lists.len() == 1 { alias.name.value.as_str() } else { function };
+    let subquery = query(column, lists)?;
+    Ok(TableFactor::Derived { lateral, subquery, alias: Some(alias), sample: None })
+}
+
+fn query(column: &str, lists: Vec<Expr>) -> Result<Box<Query>> {
+    let column = Ident::with_quote('"', column);
+    let each = |what: &dyn Fn(usize) -> String| (0..lists.len()).map(what).collect::<Vec<_>>().join(", ");
+    let items = each(&|at| format!("unnest(l{at}) AS {column}"));
+    let lengths = each(&|at| format!("cardinality(l{at})"));
+    let longest = if lists.len() == 1 { lengths } else { format!("greatest({lengths})") };
+    let names = each(&|at| format!("NULL AS l{at}"));
+    let text = format!(
+        "SELECT {items}, unnest(generate_series(1, {longest})) AS ordinality FROM (SELECT {names}) AS \"lists\""
+    );
+    let mut query = template(&text)?;
+    let _ = query.visit(&mut Lists(lists));
+    Ok(query)
+}
+
+/// Puts the lists where NULL stands for each.
+struct Lists(Vec<Expr>);
+
+impl VisitorMut for Lists {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+        let TableFactor::Derived { subquery, .. } = table else { return ControlFlow::Continue(()) };
+        let SetExpr::Select(select) = subquery.body.as_mut() else { return ControlFlow::Continue(()) };
+        for (item, list) in select.projection.iter_mut().zip(self.0.drain(..)) {
+            if let SelectItem::ExprWithAlias { expr, .. } = item {
+                *expr = list;
+            }
+        }
+        ControlFlow::Break(())
+    }
+}
+
+fn has_column(list: &Expr) -> bool {
+    let looked = visit_expressions(list, |expr| match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    looked.is_break()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn items_have_their_numbers() {
+        for (text, expected) in [
+            ("SELECT * FROM unnest(['a', 'b']) WITH ORDINALITY", &["a 1", "b 2"][..]),
+            ("SELECT u, ordinality FROM unnest([7, NULL]) WITH ORDINALITY AS u", &["7 1", "NULL 2"]),
+            ("SELECT n, x FROM unnest([7, 8]) WITH ORDINALITY AS u (x, n) WHERE n > 1", &["2 8"]),
+            ("SELECT x, y, n FROM unnest([7], ['a', 'b']) WITH ORDINALITY AS u (x, y, n)", &["7 a 1", "NULL b 2"]),
+            ("SELECT * FROM generate_series(5, 9, 2) WITH ORDINALITY AS s (x, n)", &["5 1", "7 2", "9 3"]),
+            ("SELECT count(*) FROM unnest(CAST(NULL AS INT[])) WITH ORDINALITY", &["0"]),
+            (
+                "SELECT a, x, n FROM (VALUES (1), (2)) AS t (a), unnest([a, 10 * a]) WITH ORDINALITY AS u (x, n) ORDER BY a, n",
+                &["1 1 1", "1 10 2", "2 2 1", "2 20 2"],
+            ),
+            (
+                "SELECT a, (SELECT max(n) FROM unnest([a, a, 3]) WITH ORDINALITY AS u (x, n) WHERE x = a) \
+                 FROM (VALUES (1), (3)) AS t (a) ORDER BY a",
+                &["1 2", "3 3"],
+            ),
+        ] {
+            let mut found = rows(text).await;
+            found.sort();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! ```text
+//! SELECT ... FOR {UPDATE | SHARE} [OF name] [NOWAIT | SKIP LOCKED]
+//! ```
+//! Rows are locked until their transaction ends: no other transaction changes or locks them meanwhile. One transaction writes
+//! at a time, so the lock is the writer's place, which is wider than what was asked for:
+//!
+//! 1. The transaction takes the place before its query is planned. If it has not looked at anything yet, it sees what is
+//!    newest there.
+//! 2. If it has, the tables of the query must be those that it saw. Otherwise the statement fails, as PostgreSQL's
+//!    REPEATABLE READ does: its rows would be locked as they no longer are.
+//! 3. `NOWAIT` does not wait for the place. `SKIP LOCKED` does: no row is locked once the place is its own, so none is skipped.
+//!
+//! A statement that is a transaction by itself ends with its rows, and locks nothing. The planner refuses a clause that is
+//! left in a tree: COPY, CREATE TABLE AS, CREATE VIEW and INSERT do not lock what they read.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{
+    NonBlock, ObjectName, Query, Statement as Sql, Visit, VisitMut, VisitorMut, visit_relations,
+};
+
+use super::write::no_transaction;
+use super::{Context, named, refuse_if_read_only};
+use crate::rights::Rights;
+use crate::transaction::Transaction;
+use crate::{Error, ErrorKind, Result};
+
+/// Whether a lock that is taken is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// For `lock_timeout` at most.
+    UntilFree,
+    /// `NOWAIT`.
+    Not,
+}
+
+/// The locks that a query asks for.
+#[derive(Debug)]
+pub(super) struct Locks {
+    wait: Wait,
+    /// What the query names: tables, views, files, and its own parts.
+    relations: Vec<ObjectName>,
+}
+
+/// Takes the clauses out of a query, in subqueries too.
+pub(super) fn take_out(statement: &mut DataFusionStatement) -> Option<Locks> {
+    let DataFusionStatement::Statement(sql) = statement else { return None };
+    let Sql::Query(query) = sql.as_mut() else { return None };
+    take_out_of(query.as_mut())
+}
+
+/// Takes the clauses out of the queries in a tree.
+pub(super) fn take_out_of<T: Visit + VisitMut>(tree: &mut T) -> Option<Locks> {
+    let mut clauses = Clauses::default();
+    let _ = VisitMut::visit(tree, &mut clauses);
+    let wait = clauses.wait?;
+    let mut relations = Vec::new();
+    let _ = visit_relations(tree, |name| {
+        relations.push(name.clone());
+        ControlFlow::<()>::Continue(())
+    });
+    Some(Locks { wait, relations })
+}
+
+#[derive(Default)]
+struct Clauses {
+    /// `None` if there is no clause.
+    wait: Option<Wait>,
+}
+
+impl VisitorMut for Clauses {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        for clause in query.locks.drain(..) {
+            let is_now = self.wait == Some(Wait::Not) || clause.nonblock == Some(NonBlock::Nowait);
+            self.wait = Some(if is_now { Wait::Not } else { Wait::UntilFree });
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Locks {
+    /// Takes them. In a transaction, the query then runs in the context that comes back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if a table has been changed since the transaction began; [`ErrorKind::Locked`] if another
+    /// transaction writes for too long; those of a session that may change nothing.
+    pub async fn take<'a>(&self, context: &Context<'a>) -> Result<Option<Context<'a>>> {
+        let tables = self.tables(context)?;
+        context.settings().rights().need(Rights::Write, "FOR UPDATE or FOR SHARE")?;
+        refuse_if_read_only(context.session)?;
+        if context.transaction().is_none() || tables.iter().all(|name| context.snapshot.is_temporary(name)) {
+            return Ok(None);
+        }
+        let is_writing = context.transaction().as_ref().is_some_and(Transaction::is_writing);
+        if !is_writing {
+            let limit = match self.wait {
+                Wait::UntilFree => context.settings().lock_timeout(),
+                Wait::Not => Some(Duration::ZERO),
+            };
+            let writing = context.database.writing_within(limit).await?;
+            let mut slot = context.transaction();
+            slot.as_mut().ok_or_else(no_transaction)?.begin_writing(writing, context.database)?;
+        }
+        let slot = context.transaction();
+        let transaction = slot.as_ref().ok_or_else(no_transaction)?;
+        let head = context.database.head(transaction.writing()?)?;
+        if let Some(name) = tables.iter().find(|name| transaction.is_overtaken(name, &head)) {
+            return Err(changed(name));
+        }
+        let snapshot = context.with_the_others(Arc::clone(transaction.view()));
+        Ok(Some(Context { snapshot, state: OnceLock::new(), ..context.another() }))
+    }
+
+    /// The tables whose rows are locked. Of a view, those of the whole database.
+    fn tables(&self, context: &Context<'_>) -> Result<BTreeSet<String>> {
+        let snapshot = &context.snapshot;
+        let mut tables = BTreeSet::new();
+        for name in &self.relations {
+            let Ok(known) = named(name, snapshot) else {
+                match name.0.len() {
+                    // Something of the query's, or what planning says is not there.
+                    1 => continue,
+                    _ => return Err(elsewhere(name)),
+                }
+            };
+            if snapshot.catalog.views.contains_key(&known) {
+                tables.extend(snapshot.tables().map(|table| table.name.clone()));
+            }
+            tables.extend(snapshot.table(&known).map(|table| table.name.clone()));
+        }
+        Ok(tables)
+    }
+}
+
+fn changed(name: &str) -> Error {
+    let message = format!("rows of table \"{name}\" were changed by another session since this transaction began");
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("ROLLBACK, and do the transaction again; a FOR UPDATE that is its first query sees what is newest")
+}
+
+fn elsewhere(name: &ObjectName) -> Error {
+    Error::new(ErrorKind::Invalid, format!("rows of {name} cannot be locked by FOR UPDATE or FOR SHARE"))
+        .with_hint("the tables of this database can be")
+}
