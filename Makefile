@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-files test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
+    test-differential test-mutations test-files test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -99,10 +99,16 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite a
 	! $(PYTHON) tests/differential/conversions.py --onehop $(DEBUG) --canary > /dev/null
 	$(PYTHON) tests/differential/moments.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/moments.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/expressions.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/expressions.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/clauses.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/clauses.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/mutations.py --onehop $(DEBUG) quantified order_names lossy_casts guarded_cases
+
+test-mutations: $(DEBUG) $(PYTHON) ## Long: every old fault, put back, is found by random queries (NAMES="order_names ..": some)
+	$(PYTHON) tests/differential/mutations.py --onehop $(DEBUG) $(NAMES)
 
 test-files: $(DEBUG) $(PYTHON) ## Generated dialects of CSV beside DuckDB (DIALECTS=500: all of them)
 	$(PYTHON) tests/files/dialects.py --onehop $(DEBUG) --count $(or $(DIALECTS),100)

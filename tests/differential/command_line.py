@@ -14,6 +14,8 @@ def parser(description: str, queries: int) -> argparse.ArgumentParser:
     parser.add_argument("--queries", type=int, default=queries)
     parser.add_argument("--onehop", type=Path, default=REPOSITORY / "target" / "release" / "onehop")
     parser.add_argument("--only", type=int, help="only the query of this number")
+    parser.add_argument("--start", type=int, default=0, help="the number of the first query")
+    parser.add_argument("--stop", action="store_true", help="end with the first failure")
     parser.add_argument("--canary", action="store_true", help="spoil one answer; the run must fail")
     return parser
 
@@ -23,5 +25,7 @@ def batches(options: argparse.Namespace) -> list[tuple[int, range]]:
     if options.only is not None:
         start = options.only // QUERIES_PER_DATABASE * QUERIES_PER_DATABASE
         return [(start, range(options.only, options.only + 1))]
-    starts = range(0, options.queries, QUERIES_PER_DATABASE)
-    return [(start, range(start, min(start + QUERIES_PER_DATABASE, options.queries))) for start in starts]
+    first = options.start // QUERIES_PER_DATABASE * QUERIES_PER_DATABASE
+    starts = range(first, options.queries, QUERIES_PER_DATABASE)
+    ends = [min(start + QUERIES_PER_DATABASE, options.queries) for start in starts]
+    return [(start, range(max(start, options.start), end)) for start, end in zip(starts, ends)]

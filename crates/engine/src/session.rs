@@ -647,6 +647,7 @@ impl Base {
     }
 
     fn new(settings: &Settings, runtimes: &Runtimes) -> Result<Self> {
+        planner::check_left_out()?;
         let config = SessionConfig::new()
             .with_target_partitions(settings.threads())
             .with_create_default_catalog_and_schema(false)

@@ -130,6 +130,8 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     let ((year, month, day), rest) = calendar_date(text)?;
     let (clock, rest) = match time_behind_date(rest) {
         Some(time) => self::clock(time)?,
+        // `2024-02-03-0530`: PostgreSQL and DuckDB take an offset for part of the date, and refuse it.
+        None if rest.starts_with(b"-") => return Err(Form),
         None => (Clock::default(), rest),
     };
     let tail = Tail::parse(rest)?;
@@ -255,11 +257,11 @@ impl Tail {
     fn parse(text: &[u8]) -> Result<Self, Misfit> {
         let mut tail = Self::default();
         let (mut rest, mut has_era) = (trimmed(text), false);
-        while let Some(first) = rest.first() {
+        while !rest.is_empty() {
             let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
             let (mut word, mut behind) = rest.split_at(end);
-            if word.len() > 1 && matches!(first, b'Z' | b'z') && !word[1].is_ascii_alphabetic() {
-                (word, behind) = rest.split_at(1);
+            if let Some(end) = end_before_offset(word) {
+                (word, behind) = rest.split_at(end);
             }
             let era = [&b"BC"[..], b"(BC)", b"AD"].into_iter().position(|era| word.eq_ignore_ascii_case(era));
             let noon = [&b"AM"[..], b"PM"].into_iter().position(|noon| word.eq_ignore_ascii_case(noon));
@@ -285,6 +287,15 @@ impl Tail {
             Some(_) => 0,
         };
         Ok(Clock { seconds: clock.seconds + shift * HOUR, ..clock })
+    }
+}
+
+/// Where Z, AM or PM ends that more stands directly behind. PostgreSQL loses the PM of `11:30 PM-05`, which is refused here.
+fn end_before_offset(word: &[u8]) -> Option<usize> {
+    match word {
+        [b'Z' | b'z', next, ..] if !next.is_ascii_alphabetic() => Some(1),
+        [b'A' | b'a' | b'P' | b'p', b'M' | b'm', b'+', ..] => Some(2),
+        _ => None,
     }
 }
 

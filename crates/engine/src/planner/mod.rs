@@ -110,8 +110,10 @@ mod value_texts;
 mod volatile_filters;
 mod volatile_values;
 mod window_frames;
+mod window_keys;
 mod window_limits;
 mod with_names;
+mod without;
 mod year_ranges;
 mod zoned_moments;
 
@@ -125,9 +127,11 @@ use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan, ScalarUDF};
+use datafusion::optimizer::optimizer::Optimizer;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
@@ -153,6 +157,8 @@ use self::retries::Hints;
 pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
+pub(crate) use self::without::check as check_left_out;
+use self::without::keeps;
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
 
@@ -172,31 +178,25 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_query_planner(Arc::new(Planner))
         .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
-    // Behind DataFusion's own of that name.
-    let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     let functions = builder.aggregate_functions().get_or_insert_default();
-    functions.push(Arc::new(sum));
-    functions.push(Arc::new(AggregateUDF::from(moment_medians::MomentMedian::default())));
-    functions.push(Arc::new(AggregateUDF::from(rounded_averages::RoundedAverage::default())));
-    functions.extend(float_extremes::functions());
-    for function in functions.iter_mut() {
-        *function = temporal::with_intervals(Arc::clone(function));
+    functions.extend(aggregates());
+    if keeps("temporal") {
+        for function in functions.iter_mut() {
+            *function = temporal::with_intervals(Arc::clone(function));
+        }
     }
-    let functions = builder.scalar_functions().get_or_insert_default();
-    functions.extend(quantified::functions());
-    functions.extend(temporal::functions());
-    functions.push(regexp_replacement::regexp_replace());
-    functions.push(coalesced_literals::coalesce());
-    functions.extend(subquery_lists::functions());
-    functions.extend(long_texts::functions());
-    functions.extend(monotone_functions::functions());
-    functions.extend(rounding::functions());
-    functions.extend(regexp_rows::functions());
+    builder.scalar_functions().get_or_insert_default().extend(scalar_functions());
     let planners = builder.expr_planners().get_or_insert_default();
     // Before DataFusion's, which takes any name behind a column's for a field.
-    planners.insert(0, Arc::new(table_names::Fields));
-    planners.push(Arc::new(decimal_division::DecimalDivision));
-    planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
+    if keeps("table_names") {
+        planners.insert(0, Arc::new(table_names::Fields));
+    }
+    if keeps("decimal_division") {
+        planners.push(Arc::new(decimal_division::DecimalDivision));
+    }
+    if keeps("interval_arithmetic") {
+        planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
+    }
     planners.push(Arc::new(using_joins::MergedColumns));
     // Before the one that DataFusion has for lists.
     planners.insert(0, Arc::new(list_concatenation::ListOperators));
@@ -204,25 +204,89 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     learn::configure(builder)
 }
 
+/// Aggregates in place of DataFusion's: behind those of the same name.
+fn aggregates() -> Vec<Arc<AggregateUDF>> {
+    let of = |name: &str, function: AggregateUDF| keeps(name).then(|| Arc::new(function));
+    let mut functions = Vec::new();
+    functions.extend(of("checked_sum", AggregateUDF::from(checked_sum::CheckedSum::default())));
+    functions.extend(of("moment_medians", AggregateUDF::from(moment_medians::MomentMedian::default())));
+    functions.extend(of("rounded_averages", AggregateUDF::from(rounded_averages::RoundedAverage::default())));
+    if keeps("float_extremes") {
+        functions.extend(float_extremes::functions());
+    }
+    functions
+}
+
+/// Functions that DataFusion has not, or has otherwise.
+fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
+    let mut functions: Vec<Arc<ScalarUDF>> = quantified::functions().into_iter().collect();
+    if keeps("temporal") {
+        functions.extend(temporal::functions());
+    }
+    if keeps("regexp_replacement") {
+        functions.push(regexp_replacement::regexp_replace());
+    }
+    if keeps("coalesced_literals") {
+        functions.push(coalesced_literals::coalesce());
+    }
+    functions.extend(subquery_lists::functions());
+    functions.extend(long_texts::functions());
+    functions.extend(monotone_functions::functions());
+    if keeps("settled_rounding") {
+        functions.extend(rounding::functions());
+    }
+    functions.extend(regexp_rows::functions());
+    functions
+}
+
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let rules = window_limits::checked(filter_pushdown::physical_rules());
-    let rules = nothing_to_optimize::left_out(outer_constants::hidden_from(rules));
-    let first: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(grouping_sets::GroupingSets);
-    let limits: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(recursive_limits::RecursiveLimits);
-    [first, limits].into_iter().chain(rules).collect()
+    let mut rules = match keeps("filter_pushdown") {
+        true => filter_pushdown::physical_rules(),
+        false => PhysicalOptimizer::new().rules,
+    };
+    if keeps("window_limits") {
+        rules = window_limits::checked(rules);
+    }
+    if keeps("outer_constants") {
+        rules = outer_constants::hidden_from(rules);
+    }
+    rules = nothing_to_optimize::left_out(rules);
+    rules.insert(0, Arc::new(recursive_limits::RecursiveLimits));
+    if keeps("grouping_sets") {
+        rules.insert(0, Arc::new(grouping_sets::GroupingSets));
+    }
+    rules
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = volatile_filters::stay(null_safe_joins::minded_by(single_distinct::optimizer_rules()));
-    // Directly before the rule that it mends; before all, should that have another name one day.
-    let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
-    rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
+    let mut rules = match keeps("single_distinct") {
+        true => single_distinct::optimizer_rules(),
+        false => Optimizer::new().rules,
+    };
+    if keeps("null_safe_joins") {
+        rules = null_safe_joins::minded_by(rules);
+    }
+    if keeps("volatile_filters") {
+        rules = volatile_filters::stay(rules);
+    }
+    if keeps("correlated_names") {
+        // Directly before the rule that it mends; before all, should that have another name one day.
+        let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
+        rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
+    }
     // After all that take conditions apart and put them together again.
     rules.push(Arc::new(balanced_conditions::BalancedConditions));
     rules
 }
 
+/// DataFusion's rules and ours, without those that are [left out](without).
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = all_analyzer_rules();
+    rules.retain(|rule| keeps(rule.name()));
+    rules
+}
+
+fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
@@ -276,6 +340,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // After all that replace functions.
     rules.push(Arc::new(unbounded_windows::UnboundedWindows));
     rules.push(Arc::new(sliding_aggregates::SlidingAggregates));
+    // After all that change expressions.
+    rules.push(Arc::new(window_keys::WindowKeys));
     rules
 }
 
@@ -378,7 +444,9 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     ordinality::rewrite(&mut statement)?;
-    refused::check(&statement)?;
+    if keeps("refused") {
+        refused::check(&statement)?;
+    }
     call_clauses::check(&statement, state)?;
     match planned(state, statement).await? {
         // EXPLAIN VERBOSE shows the analysis.
@@ -488,7 +556,9 @@ async fn operators_of_optimized(
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     nesting::check_plan(&optimized.plan)?;
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-    planner.create_physical_plan(&guards::guarded(lower::lower(optimized, state)?)?, state.as_ref()).await
+    let lowered = lower::lower(optimized, state)?;
+    let guarded = if keeps("guarded_cases") { guards::guarded(lowered)? } else { lowered };
+    planner.create_physical_plan(&guarded, state.as_ref()).await
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -570,7 +640,8 @@ fn fetch_first(query: &mut Query) {
 
 /// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups.
 fn resolve(select: &mut Select, order: Option<&mut OrderBy>) -> ControlFlow<Error> {
-    match named_windows::rewrite(select, order).and_then(|()| grouping::rewrite(select)) {
+    let windows = if keeps("named_windows") { named_windows::rewrite(select, order) } else { Ok(()) };
+    match windows.and_then(|()| if keeps("grouping") { grouping::rewrite(select) } else { Ok(()) }) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     }
@@ -589,7 +660,9 @@ impl VisitorMut for Rewriter<'_> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
         fetch_first(query);
-        self.with.enter(query);
+        if keeps("with_names") {
+            self.with.enter(query);
+        }
         match query.body.as_mut() {
             SetExpr::Select(select) => {
                 name_columns(select, self.hints);
@@ -599,10 +672,16 @@ impl VisitorMut for Rewriter<'_> {
             _ => {}
         }
         output_names::rewrite_order(query);
-        subqueries_as_values::rewrite_order(query);
-        order_names::rewrite_of_set_operation(query);
-        self.taken.extend(order_names::rewrite(query, &self.hints.outputs));
-        same_names::rewrite_query(query);
+        if keeps("subqueries_as_values") {
+            subqueries_as_values::rewrite_order(query);
+        }
+        if keeps("order_names") {
+            order_names::rewrite_of_set_operation(query);
+            self.taken.extend(order_names::rewrite(query, &self.hints.outputs));
+        }
+        if keeps("same_names") {
+            same_names::rewrite_query(query);
+        }
         ControlFlow::Continue(())
     }
 
@@ -619,10 +698,16 @@ impl VisitorMut for Rewriter<'_> {
         name_columns(select, self.hints);
         regexp_rows::rewrite(select);
         resolve(select, None)?;
-        same_names::rewrite(select);
+        if keeps("same_names") {
+            same_names::rewrite(select);
+        }
         using_joins::rewrite(select);
-        row_values::rewrite_conditions(select);
-        subqueries_as_values::rewrite(select);
+        if keeps("row_values") {
+            row_values::rewrite_conditions(select);
+        }
+        if keeps("subqueries_as_values") {
+            subqueries_as_values::rewrite(select);
+        }
         ControlFlow::Continue(())
     }
 
@@ -638,27 +723,47 @@ impl VisitorMut for Rewriter<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_scalar(expr);
-        outer_aggregates::rewrite(expr);
-        subqueries_as_values::rewrite_rows(expr);
-        quantified::rewrite_to_in(expr);
+        if keeps("outer_aggregates") {
+            outer_aggregates::rewrite(expr);
+        }
+        if keeps("subqueries_as_values") {
+            subqueries_as_values::rewrite_rows(expr);
+        }
+        if keeps("quantified") {
+            quantified::rewrite_to_in(expr);
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite(expr);
-        literals::rewrite(expr);
+        if keeps("literals") {
+            literals::rewrite(expr);
+        }
         ordered_aggregates::rewrite(expr);
-        regressions::rewrite(expr);
+        if keeps("regressions") {
+            regressions::rewrite(expr);
+        }
         // Before the names of functions change.
         moment_formats::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);
-        quantified::rewrite(expr);
-        array_literals::rewrite(expr);
+        if keeps("quantified") {
+            quantified::rewrite(expr);
+        }
+        if keeps("array_literals") {
+            array_literals::rewrite(expr);
+        }
         subquery_lists::rewrite(expr);
-        row_values::rewrite(expr);
-        like_escapes::rewrite(expr);
-        similar_to::rewrite(expr);
+        if keeps("row_values") {
+            row_values::rewrite(expr);
+        }
+        if keeps("like_escapes") {
+            like_escapes::rewrite(expr);
+        }
+        if keeps("similar_to") {
+            similar_to::rewrite(expr);
+        }
         ControlFlow::Continue(())
     }
 }

@@ -1,0 +1,104 @@
+//! Corrections that a debug build leaves out: `ONEHOP_WITHOUT=lossy_casts,order_names`.
+//!
+//! A test puts an old fault back this way, to prove that random queries find it: see
+//! `tests/differential/mutations.py`. An analyzer rule is left out by its name, any other
+//! correction by one of [`OTHERS`]. The variable is read once. A release build ignores it.
+
+use std::sync::LazyLock;
+
+use datafusion::optimizer::Analyzer;
+
+use super::all_analyzer_rules;
+use crate::{Error, ErrorKind, Result};
+
+/// The variable that names what is left out, with commas between.
+const VARIABLE: &str = "ONEHOP_WITHOUT";
+
+/// Corrections that are no analyzer rules: of trees, of functions, and of DataFusion's own rules.
+const OTHERS: [&str; 33] = [
+    "array_literals",
+    "checked_sum",
+    "coalesced_literals",
+    "correlated_names",
+    "decimal_division",
+    "filter_pushdown",
+    "float_extremes",
+    "grouping",
+    "grouping_sets",
+    "interval_arithmetic",
+    "like_escapes",
+    "literals",
+    "moment_medians",
+    "named_windows",
+    "null_safe_joins",
+    "order_names",
+    "outer_aggregates",
+    "outer_constants",
+    "quantified",
+    "refused",
+    "regexp_replacement",
+    "regressions",
+    "rounded_averages",
+    "row_values",
+    "same_names",
+    "similar_to",
+    "single_distinct",
+    "subqueries_as_values",
+    "table_names",
+    "temporal",
+    "volatile_filters",
+    "window_limits",
+    "with_names",
+];
+
+static LEFT_OUT: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let names = std::env::var(VARIABLE).unwrap_or_default();
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+});
+
+/// True unless the correction of that name is left out.
+pub(super) fn keeps(name: &str) -> bool {
+    !cfg!(debug_assertions) || !LEFT_OUT.iter().any(|left_out| left_out == name)
+}
+
+/// An error that lists all names, if one that is to be left out is not among them.
+pub(crate) fn check() -> Result<()> {
+    if !cfg!(debug_assertions) || LEFT_OUT.is_empty() {
+        return Ok(());
+    }
+    let names = names();
+    match LEFT_OUT.iter().find(|left_out| !names.contains(left_out)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let message = format!("{VARIABLE}: there is no correction \"{unknown}\"");
+            Err(Error::new(ErrorKind::Invalid, message).with_hint(format!("there are: {}", names.join(", "))))
+        }
+    }
+}
+
+/// All names, in order.
+fn names() -> Vec<String> {
+    let theirs = Analyzer::new().rules;
+    let is_theirs = |name: &str| theirs.iter().any(|rule| rule.name() == name);
+    let rules = all_analyzer_rules();
+    let ours = rules.iter().map(|rule| rule.name()).filter(|name| !is_theirs(name));
+    let mut names: Vec<String> = ours.chain(OTHERS).map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_and_another_correction_have_names_of_their_own() {
+        let rules = all_analyzer_rules();
+        for name in OTHERS {
+            assert!(!rules.iter().any(|rule| rule.name() == name), "{name} is a rule as well");
+        }
+        assert!(names().contains(&"lossy_casts".to_owned()));
+        assert!(!names().contains(&"type_coercion".to_owned()));
+    }
+}
