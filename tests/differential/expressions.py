@@ -80,11 +80,11 @@ class Query:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.forms: list[Callable[[], Form]] = [
-            self.rounded, self.rounded, self.rounded, self.rounded_keys, self.narrowed, self.wide, self.wide, self.averages,
+            self.rounded, self.rounded, self.rounded, self.rounded_keys, self.narrowed, self.narrowed, self.narrowed, self.wide, self.wide, self.averages,
             self.frames, self.frames, self.named_windows, self.order_names, self.order_names, self.order_names, self.guards,
             self.guards, self.guards, self.group_positions, self.column_names, self.equal_values, self.equal_values, self.years,
             self.replacements, self.patterns, self.null_joins, self.using, self.set_operations, self.chance_values, self.rows_of,
-            self.lists, self.listed, self.moments, self.meaningless, self.distinct, self.regressions, self.nested_with,
+            self.lists, self.listed, self.moments, self.moments, self.meaningless, self.distinct, self.regressions, self.nested_with,
             self.window_keys, self.outer, self.mixed, self.grouping_sets,
         ]  # fmt: skip
 
@@ -136,12 +136,21 @@ class Query:
         ), "rows"
 
     def narrowed(self) -> Form:
-        cast = self.pick("CAST(d AS DECIMAL(8,2))", "CAST(d AS INT)", "CAST(x AS BIGINT)", "CAST(z AS INT)", "CAST(i AS SMALLINT)",
-                         "CAST(t AS DATE)", "CAST(b AS DECIMAL(38,2))")  # fmt: skip
-        guard = "x < 1e9 AND" if "x" in cast else "abs(z) < 9 AND" if "z" in cast else ""
-        constant = {"t": "DATE '2024-02-29'"}.get(cast[5], self.pick("1.24", "1", "2", "0"))
-        form = f"CASE WHEN {guard} TRUE THEN {cast} {self.comparison()} {constant} END"
-        return self.pick(f"SELECT id, {form} FROM n", f"SELECT id FROM n WHERE {form}"), "rows"
+        cast, constants, guard = self.rng.choice([
+            ("CAST(d AS DECIMAL(8,2))", ["1.23", "1.24", "-0.5", "0.05", "100"], ""),
+            ("CAST(d AS DECIMAL(8,1))", ["1.2", "-1.2", "0.5", "0.1"], ""),
+            ("CAST(d AS INT)", ["1", "-1", "0", "2", "3"], ""),
+            ("CAST(e AS INT)", ["1", "-1", "0", "2", "3"], ""),
+            ("CAST(f AS BIGINT)", ["1", "2", "900000001", "0"], ""),
+            ("CAST(x AS BIGINT)", ["0", "1", "3"], "x < 1e9"),
+            ("CAST(z AS INT)", ["0", "2", "-2"], "abs(z) < 9"),
+            ("CAST(t AS DATE)", ["DATE '2024-02-29'", "DATE '9999-12-31'"], ""),
+        ])  # fmt: skip
+        first, second = self.rng.choice(constants), self.rng.choice(constants)
+        compared = self.pick(f"{cast} {self.comparison()} {first}", f"{cast} {self.comparison()} {first}",
+                             f"{cast} {self.pick('', 'NOT ')}IN ({first}, {second})", f"{cast} BETWEEN {first} AND {second}")  # fmt: skip
+        form = f"CASE WHEN {guard} THEN {compared} END" if guard else compared
+        return self.pick(f"SELECT id, {form} FROM n", f"SELECT id FROM n WHERE {form}", f"SELECT id FROM n WHERE {form}"), "rows"
 
     def wide(self) -> Form:
         a, b = self.pick("g", "f", "b", "i", "d"), self.pick("g", "f", "b", "f", "10")
@@ -387,7 +396,7 @@ class Query:
             f"CAST(date_trunc('{unit}', t) AS TEXT)", "extract(epoch FROM h - TIMESTAMP '2024-01-01 10:00:00')",
             "extract(hour FROM h - TIMESTAMP '2020-01-01 10:00:00.5')", "CAST(h - TIMESTAMP '2020-01-01 10:00:00.5' AS TEXT)",
             f"CAST(h + INTERVAL '{interval}' * {self.pick('2', '0.5', '1.5')} AS TEXT)", "c - DATE '2024-01-31'", "CAST(c + 1 AS TEXT)",
-            "extract(epoch FROM INTERVAL '1 year')", f"CAST(CAST(h AS TIMESTAMP({self.pick('0', '1')})) AS TEXT)",
+            "extract(epoch FROM INTERVAL '1 year')", f"CAST(CAST(h AS TIMESTAMP({self.pick('0', '3')})) AS TEXT)",
             "CAST(coalesce(t, '2030-01-01') AS TEXT)", f"INTERVAL '{interval}' > h - TIMESTAMP '2020-06-01'",
             "CAST(date_bin(INTERVAL '1 day', t, TIMESTAMP '2000-01-01 12:00:00') AS TEXT)",
         )  # fmt: skip

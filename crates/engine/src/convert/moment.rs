@@ -131,7 +131,7 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     let (clock, rest) = match time_behind_date(rest) {
         Some(time) => self::clock(time)?,
         // `2024-02-03-0530`: PostgreSQL and DuckDB take an offset for part of the date, and refuse it.
-        None if rest.starts_with(b"-") => return Err(Form),
+        None if rest.starts_with(b"-") && !has_other_marks(&text[..text.len() - rest.len()]) => return Err(Form),
         None => (Clock::default(), rest),
     };
     let tail = Tail::parse(rest)?;
@@ -139,6 +139,11 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     let year = if tail.is_before_era { 1 - year } else { year };
     is_date((year, month, day))?;
     Ok(Moment { days: days_of_civil(year, month, day), clock, zone: tail.zone })
+}
+
+/// Whether a date has marks between its parts that no offset begins with.
+fn has_other_marks(date: &[u8]) -> bool {
+    date.iter().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
 /// Whether the calendar has a date.

@@ -71,6 +71,8 @@ fn dates_and_times() {
         ("2024-02-30", DataType::Date32, "Moment"),
         ("2024-02-03+02", DataType::Date32, "2024-02-03"),
         ("2024-02-03-02", DataType::Date32, "Moment"),
+        ("20240203-0530", DataType::Date32, "Moment"),
+        ("2024/02/03-12:30", DataType::Date32, "2024-02-03"),
         ("0000-01-01", DataType::Date32, "Moment"),
         ("44-03-15", DataType::Date32, "Moment"),
         ("2024-02-03x", DataType::Date32, "Moment"),

@@ -43,13 +43,14 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Window(window) => window,
         other => return Ok(Transformed::no(other)),
     };
-    let mut keys = Vec::new();
+    let mut keys = Keys { first: window.input.schema().fields().len(), computed: Vec::new() };
     let calls: Vec<Expr> =
         window.window_expr.iter().map(|call| over_columns(call.clone(), &mut keys)).collect::<Result<_>>()?;
-    if keys.is_empty() {
+    if keys.computed.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Window(window)));
     }
-    let computed = keys.into_iter().enumerate().map(|(at, key)| key.alias(name_of(at)));
+    let first = keys.first;
+    let computed = keys.computed.into_iter().enumerate().map(|(at, key)| key.alias(name_of(first + at)));
     let below: Vec<Expr> = window.input.schema().columns().into_iter().map(Expr::Column).chain(computed).collect();
     let input = LogicalPlanBuilder::new_from_arc(Arc::clone(&window.input)).project(below)?.build()?;
     let columns: Vec<Expr> = window.schema.columns().into_iter().map(Expr::Column).collect();
@@ -57,8 +58,15 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlanBuilder::new(over).project(columns)?.build()?))
 }
 
+/// The computed keys of one node.
+struct Keys {
+    /// The position of the first one as a column, which makes its name unique.
+    first: usize,
+    computed: Vec<Expr>,
+}
+
 /// The call under its name, with columns in place of computed keys, which are added to `keys`.
-fn over_columns(call: Expr, keys: &mut Vec<Expr>) -> Result<Expr> {
+fn over_columns(call: Expr, keys: &mut Keys) -> Result<Expr> {
     let name = NamePreserver::new_for_projection().save(&call);
     let call = call.transform(|expr| match expr {
         Expr::WindowFunction(mut call) => {
@@ -72,15 +80,17 @@ fn over_columns(call: Expr, keys: &mut Vec<Expr>) -> Result<Expr> {
     Ok(name.restore(call.data))
 }
 
-fn replace(key: &mut Expr, keys: &mut Vec<Expr>) {
-    if matches!(key, Expr::Column(_)) || key.column_refs().is_empty() || key.contains_outer() {
+fn replace(key: &mut Expr, keys: &mut Keys) {
+    // A plan is analysed twice, and `equal_values` puts a function around the column of a double.
+    let is_done = key.column_refs().iter().all(|column| column.name.starts_with(KEY));
+    if matches!(key, Expr::Column(_)) || is_done || key.contains_outer() {
         return;
     }
-    let at = keys.iter().position(|known| known == key).unwrap_or_else(|| {
-        keys.push(key.clone());
-        keys.len() - 1
+    let at = keys.computed.iter().position(|known| known == key).unwrap_or_else(|| {
+        keys.computed.push(key.clone());
+        keys.computed.len() - 1
     });
-    *key = Expr::Column(Column::from_name(name_of(at)));
+    *key = Expr::Column(Column::from_name(name_of(keys.first + at)));
 }
 
 fn name_of(at: usize) -> String {
@@ -101,6 +111,8 @@ mod tests {
             ("sum(id) OVER (ORDER BY CASE WHEN x = 0 THEN TRUE ELSE 77 % x > 4 END, id)", "1,3,6"),
             ("row_number() OVER (PARTITION BY id > 1 ORDER BY length(s) = 2 DESC NULLS LAST, -id)", "1,1,2"),
             ("max(id) OVER (ORDER BY -id ROWS 1 PRECEDING)", "2,3,3"),
+            ("count(*) OVER (PARTITION BY CAST(x AS DOUBLE))", "1,1,1"),
+            ("rank() OVER (ORDER BY -CAST(x AS DOUBLE), CAST(id AS DOUBLE))", "1,2,3"),
             ("sum(id) OVER (ORDER BY id + 0 RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)", "NULL,1,2"),
         ] {
             let query = format!("SELECT id, {call} AS w FROM {table} ORDER BY id");
