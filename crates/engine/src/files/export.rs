@@ -134,6 +134,15 @@ impl Export {
         Ok((url, Arc::new(TargetStore(Arc::clone(&self.target)))))
     }
 
+    /// The URL of the one file of a directory to which no rows are written.
+    pub fn file_without_rows(&self, extension: &str) -> Result<Option<Url>> {
+        if !matches!(self.target.place, Place::Directory { .. } | Place::ClusterDirectory { .. }) {
+            return Ok(None);
+        }
+        let url = Url::parse(&format!("{SCHEME}://target/files/none_0.{extension}"));
+        url.map(Some).map_err(|e| Error::new(ErrorKind::Internal, "a target has no URL").with_source(e))
+    }
+
     /// What the system or the cluster refused, if it did: the cause of whatever else failed.
     pub fn refusal(&self) -> Option<Error> {
         self.target.state().refused.take()

@@ -444,6 +444,10 @@ impl Source {
                 let object = store.head(url.prefix()).await.map_err(DataFusionError::from);
                 let object = object.map_err(|e| named::named(&file.name, e))?;
                 match format.infer_schema(state, store, std::slice::from_ref(&object)).await {
+                    Ok(schema) if self.format == Format::Parquet => {
+                        let own = positional::with_same_names(state, store.as_ref(), &object, &schema).await;
+                        own.map_err(|e| named::named(&file.name, e))?.unwrap_or(schema)
+                    }
                     Ok(schema) => schema,
                     Err(e) if self.format == Format::Parquet => {
                         let (site, file) = (self.site.clone(), file.clone());

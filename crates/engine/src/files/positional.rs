@@ -31,6 +31,7 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult, Statistics
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::source::DataSourceExec;
@@ -90,6 +91,19 @@ pub(super) fn is_old(file: &mut (impl Read + Seek)) -> bool {
         return false;
     }
     arrow::ipc::root_as_message(&message).is_ok_and(|message| message.version() != arrow::ipc::MetadataVersion::V5)
+}
+
+/// The columns of a Parquet file of which some have the same name: DataFusion's own schema has one of those.
+pub(super) async fn with_same_names(
+    state: &dyn DataFusionSession,
+    store: &dyn ObjectStore,
+    object: &ObjectMeta,
+    merged: &Schema,
+) -> DataFusionResult<Option<SchemaRef>> {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    let footer = DFParquetMetadata::new(store, object).with_file_metadata_cache(Some(cache));
+    let columns = footer.fetch_metadata().await?.file_metadata().schema_descr().root_schema().get_fields().len();
+    Ok(if columns > merged.fields().len() { Some(Arc::new(footer.fetch_schema().await?)) } else { None })
 }
 
 /// The columns of a Parquet file, if it is one that has no row groups. Blocks.

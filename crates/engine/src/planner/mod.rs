@@ -93,6 +93,7 @@ mod sliding_aggregates;
 mod sql_types;
 mod star_replace;
 mod string_casts;
+mod struct_types;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
@@ -350,7 +351,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
     refuse_junk(&tokens)?;
-    interval_units::complete(tokens)
+    interval_units::complete(struct_types::complete(tokens))
 }
 
 /// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column.

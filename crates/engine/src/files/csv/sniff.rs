@@ -75,6 +75,8 @@ struct Fit {
     fields: usize,
     /// Records before the table.
     preamble: usize,
+    /// Whether the first record has another number of fields than the others.
+    is_uneven: bool,
 }
 
 fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
@@ -129,11 +131,11 @@ impl Cut {
         let (_, fields) = self.counts().next_back()?;
         let is_alike = |count: usize| count == fields || (given.pads && count < fields && count > 0);
         let differs = self.counts().rev().find(|(_, count)| !is_alike(*count));
-        let Some((last, count)) = differs else { return Some(Fit { fields, preamble: 0 }) };
+        let Some((last, count)) = differs else { return Some(Fit { fields, preamble: 0, is_uneven: false }) };
         // A header that lacks a field, or has one more: one of both ends with a delimiter.
         let is_first = self.counts().next().is_some_and(|(first, _)| first == last);
         if is_first && fields > 1 && count.abs_diff(fields) == 1 && count > 1 {
-            return Some(Fit { fields, preamble: 0 });
+            return Some(Fit { fields, preamble: 0, is_uneven: true });
         }
         let preamble = last + 1;
         let (before, after) = self.records.split_at(preamble);
@@ -144,7 +146,7 @@ impl Cut {
             && fields > 1
             && rows >= 2
             && (wide == 0 || ends_empty || (wide == 1 && rows > 2 && !self.is_short_header(before, fields)));
-        is_preamble.then_some(Fit { fields, preamble })
+        is_preamble.then_some(Fit { fields, preamble, is_uneven: false })
     }
 
     /// Whether the record before the table is nearly as wide as it: its header, rather than something else.
@@ -240,7 +242,7 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize
         return (cut.dialect, fit.preamble);
     }
     // Several fields in most records, with some that differ.
-    let uneven = cuts.iter().filter(|cut| cut.dialect.quote != Some(b'\'') || given.quote.is_some());
+    let uneven = cuts.iter().filter(|cut| cut.dialect.quote != Some(b'\'') || given.quote.is_some()).filter(may_be);
     let uneven = uneven.filter_map(|cut| {
         let (fields, alike, all) = cut.like_first()?;
         let is_table = fields > 1 && alike * 2 > all && alike > 1;
@@ -265,9 +267,9 @@ fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
     // A quote that holds fields together is not given up for more of them.
     if a.quote != b.quote || a.escape != b.escape {
         let same_delimiter = a.delimiter == b.delimiter;
-        // Values are in the other quotes throughout.
-        let is_throughout = b.quote.is_some() && known_cut.quoted == 0 && cut.quoted >= cut.records.len();
-        if is_throughout && same_delimiter && fit.fields >= known.fields && cut.quoted > 0 {
+        // Quotes that quote values are preferred to those that there are none of.
+        let are_others = b.quote.is_some() && known_cut.quoted == 0 && cut.quoted > 0;
+        if are_others && same_delimiter && (fit.fields >= known.fields || known.is_uneven) {
             return true;
         }
         return fit.fields > 1 && known.preamble > fit.preamble && same_delimiter && cut.quoted > 0;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, UInt64Type};
+use datafusion::common::GetExt;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::format_as_file_type;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::dml::CopyTo as DataFusionCopyTo;
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::Value;
 use futures::StreamExt;
@@ -46,7 +48,8 @@ impl CopyTo {
         let text = (format == Format::Csv).then(|| self.text_options()).transpose()?;
         let (sites, ledger) = (Sites::of(&**context.state()?)?, Arc::clone(context.query.shared_ledger()));
         let export = Export::start(&self.path, context.database.path(), sites, ledger).await?;
-        match write(self.source, format, options, text, &export, context).await {
+        let extension = self.extension(format)?;
+        match write(self.source, (format, &extension), options, text, &export, context).await {
             Ok(rows) => {
                 export.commit().await?;
                 Ok(done("COPY", Some(rows)))
@@ -99,6 +102,17 @@ impl CopyTo {
         }
     }
 
+    /// What the names of a directory's files end in.
+    fn extension(&self, format: Format) -> Result<String> {
+        let compression = match format {
+            Format::Csv | Format::Json => self.compression(format)?,
+            Format::Parquet | Format::Arrow => None,
+        };
+        let compression = compression.map(|name| name.parse::<FileCompressionType>()).transpose()?;
+        let suffix = compression.map_or_else(String::new, |compression| compression.get_ext());
+        Ok(format!("{}{suffix}", format.copy_name().to_lowercase()))
+    }
+
     /// How text is written.
     fn text_options(&self) -> Result<WriteOptions> {
         let csv = &self.options.csv;
@@ -144,7 +158,7 @@ impl CopyTo {
 /// Runs the query into the target; the number of rows.
 async fn write(
     source: CopyToSource,
-    format: Format,
+    (format, extension): (Format, &str),
     options: Vec<(String, Value)>,
     text: Option<WriteOptions>,
     export: &Export,
@@ -166,6 +180,24 @@ async fn write(
         }
         copy.input = written_types::of_plan(&copy.input, format)?;
     }
+    let empty = match (&plan, export.file_without_rows(extension)?) {
+        (LogicalPlan::Copy(copy), Some(url)) => {
+            let none = EmptyRelation { produce_one_row: false, schema: Arc::clone(copy.input.schema()) };
+            let input = Arc::new(LogicalPlan::EmptyRelation(none));
+            Some(LogicalPlan::Copy(DataFusionCopyTo { input, output_url: url.to_string(), ..copy.clone() }))
+        }
+        _ => None,
+    };
+    let written = rows_of(plan, context).await?;
+    // A directory of no files has no columns.
+    if let Some(empty) = empty.filter(|_| written == 0) {
+        rows_of(empty, context).await?;
+    }
+    Ok(written)
+}
+
+/// Runs a plan that writes; the number of rows.
+async fn rows_of(plan: LogicalPlan, context: &Context<'_>) -> Result<u64> {
     let mut counts = select::query(plan, context).await?;
     let mut written = 0;
     while let Some(batch) = counts.next().await {
