@@ -495,7 +495,9 @@ pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Give
         return Some(found(dialect, start, is_trailing));
     }
     let other = sniff(bytes, is_whole, given);
-    let is_wanted = other.forms.len() == columns && columns > 1 && other.dialect.quote.is_some();
+    // The first record is a row: the delimiter that ends the others is missing there, or is one too many.
+    let is_uneven = other.has_trailing && given.has_header == Some(false);
+    let is_wanted = other.forms.len() == columns && columns > 1 && other.dialect.quote.is_some() && !is_uneven;
     Some(match is_wanted {
         true => Sniffed { header: None, forms: Vec::new(), ..other },
         false => found(dialect, start, false),
