@@ -84,7 +84,7 @@ class Query:
             self.frames, self.frames, self.named_windows, self.order_names, self.order_names, self.order_names, self.guards,
             self.guards, self.guards, self.group_positions, self.column_names, self.equal_values, self.equal_values, self.years,
             self.replacements, self.patterns, self.null_joins, self.using, self.set_operations, self.chance_values, self.rows_of,
-            self.lists, self.listed, self.moments, self.moments, self.meaningless, self.distinct, self.regressions, self.nested_with,
+            self.lists, self.listed, self.moments, self.moments, self.meaningless, self.distinct, self.distinct, self.mixed, self.regressions, self.nested_with,
             self.window_keys, self.outer, self.mixed, self.grouping_sets,
         ]  # fmt: skip
 
@@ -415,6 +415,8 @@ class Query:
             "SELECT k, count(DISTINCT p) FILTER (WHERE i > 0), sum(d) FROM n GROUP BY k",
             "SELECT sum(k) + sum(CAST(k AS BIGINT)), count(k), count((k)) FROM n",
             "SELECT k, count(*), count(*) AS again FROM n GROUP BY k",
+            "SELECT sum(k), sum(CAST(k AS BIGINT)), count(s), count(CAST(s AS VARCHAR)) FROM n",
+            "SELECT sum(i * (k + 1)), sum(i * k + 1), max(i), max(CAST(i AS DOUBLE PRECISION)) FROM n",
             "SELECT array_to_string(array_agg(id ORDER BY i DESC NULLS LAST, id), ',') FROM n",
             "SELECT string_agg(s, ',' ORDER BY id DESC), string_agg(s, ',' ORDER BY s) FROM n",
         ), "rows"
@@ -465,6 +467,8 @@ class Query:
         """Types that meet: decimals, doubles, integers and texts."""
         return self.pick(
             f"SELECT id, d / {self.pick('3', '0.7', '1.25')} > {self.pick('0.4', '1', '2')} FROM n",
+            f"SELECT id, d / {self.pick('3', '7', '0.7')} FROM n WHERE abs(d) < 100",
+            f"SELECT id, e / {self.pick('3', 'nullif(d, 0)')} FROM n WHERE abs(e) < 100 AND abs(d) < 100",
             f"SELECT id FROM n WHERE i {self.comparison()} {self.pick('0.5', '1.5', '2.0', '-0.1')}",
             f"SELECT id FROM n WHERE b {self.comparison()} {self.pick('9223372036854775807', '9223372036854775806.5', '0.5')}",
             "SELECT id, CASE WHEN p THEN d ELSE x END, coalesce(e, x) FROM n",
@@ -472,6 +476,7 @@ class Query:
             "SELECT CAST(x AS REAL) FROM n UNION ALL SELECT d FROM m",
             f"SELECT id, CAST({self.pick('2.5', '3.5', '-0.5', '1.75')} * id AS INT), CAST(CAST(id AS DOUBLE PRECISION) / 2 AS INT) FROM n",
             f"SELECT CAST('{self.pick('1e400', '1e300', '1e40')}' AS REAL)",
+            f"SELECT id, CAST(x * {self.pick('1e30', '1e15', '1')} AS REAL) FROM n WHERE x >= 1",
             f"SELECT id, {self.pick('1e3', '1e0', '1.5e2')} * i FROM n",
             "SELECT id, sqrt(CAST(id AS REAL)), power(CAST(id AS REAL), 0.5) FROM n",
         ), "rows"
