@@ -448,7 +448,7 @@ impl From<DataFusionError> for Error {
 fn refused_argument(text: &str) -> Option<&str> {
     let (_, refusal) = text.split_once(" user-defined coercion failed with: Error during planning: ")?;
     let (refusal, _) = refusal.split_once(". No function matches ").unwrap_or((refusal, ""));
-    refusal.starts_with("function ").then_some(refusal)
+    (refusal.starts_with("function ") || refusal.starts_with("ANY and ALL ")).then_some(refusal)
 }
 
 /// What DataFusion says of a function that does not take arguments of these types, behind a list of all that it has tried.

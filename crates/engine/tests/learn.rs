@@ -336,7 +336,7 @@ async fn bad_input_is_an_error_that_names_it() {
         ("logregr_predict('m1', 1)", "1 values are given, and the model \"m1\" has 2 features"),
         ("logregr_predict('m1')", "0 values are given"),
         ("logregr_predict('m2', 1, 2)", "there is no model \"m2\""),
-        ("logregr_predict('m1', 'a', 2)", "value 1 is no number"),
+        ("logregr_predict('m1', 'a', 2)", "takes no arguments of the types (VARCHAR, VARCHAR, BIGINT)"),
         ("logregr_predict(NULL, 1, 2)", "the model's name"),
         ("logregr_predict()", "logregr_predict"),
     ] {

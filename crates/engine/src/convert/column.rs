@@ -8,8 +8,8 @@ use arrow::array::{
 };
 use arrow::compute::{cast, take};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
     Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
     UInt16Type, UInt32Type, UInt64Type,
@@ -98,6 +98,7 @@ enum Values {
     Decimal32(Primitive<Decimal32Type>, u8, i8),
     Decimal64(Primitive<Decimal64Type>, u8, i8),
     Decimal128(Primitive<Decimal128Type>, u8, i8),
+    Decimal256(Primitive<Decimal256Type>, u8, i8),
     Date32(Primitive<Date32Type>),
     Date64(Primitive<Date64Type>),
     TimeSecond(Primitive<Time32SecondType>),
@@ -138,6 +139,7 @@ macro_rules! each {
             Values::Decimal32($builder, ..) => $run,
             Values::Decimal64($builder, ..) => $run,
             Values::Decimal128($builder, ..) => $run,
+            Values::Decimal256($builder, ..) => $run,
             Values::Date32($builder) => $run,
             Values::Date64($builder) => $run,
             Values::TimeSecond($builder) => $run,
@@ -182,6 +184,7 @@ impl ColumnParser {
             DataType::Decimal32(precision, scale) => Values::Decimal32(of(target, capacity), *precision, *scale),
             DataType::Decimal64(precision, scale) => Values::Decimal64(of(target, capacity), *precision, *scale),
             DataType::Decimal128(precision, scale) => Values::Decimal128(of(target, capacity), *precision, *scale),
+            DataType::Decimal256(precision, scale) => Values::Decimal256(of(target, capacity), *precision, *scale),
             DataType::Date32 => Values::Date32(of(target, capacity)),
             DataType::Date64 => Values::Date64(of(target, capacity)),
             DataType::Time32(TimeUnit::Second) => Values::TimeSecond(of(target, capacity)),
@@ -234,6 +237,9 @@ impl ColumnParser {
                 values.append_value(narrowed(number::decimal(text, *precision, *scale)?)?);
             }
             Values::Decimal128(values, precision, scale) => {
+                values.append_value(number::decimal(text, *precision, *scale)?);
+            }
+            Values::Decimal256(values, precision, scale) => {
                 values.append_value(number::decimal(text, *precision, *scale)?);
             }
             Values::Date32(values) => values.append_value(moment::date(text)?),

@@ -1,5 +1,7 @@
 //! Truth values and numbers as they are written: digits, a sign, a point and an exponent. No hexadecimal, no underscores.
 
+use arrow::datatypes::i256;
+
 use super::Misfit;
 use super::Misfit::{Form, Range};
 
@@ -95,8 +97,75 @@ pub(super) fn float<T: Float>(text: &[u8]) -> Result<T, Misfit> {
     if is_lost { Err(Range) } else { Ok(number) }
 }
 
+/// A whole number of units that decimals are counted in.
+pub(super) trait Units: Copy + PartialOrd {
+    const ZERO: Self;
+
+    /// The number with a digit behind it, if there is room.
+    fn append(self, digit: u8) -> Option<Self>;
+
+    /// So many powers of ten as large, if there is room.
+    fn raised(self, powers: u32) -> Option<Self>;
+
+    /// The next larger number.
+    fn next(self) -> Option<Self>;
+
+    /// The first number of more than so many digits.
+    fn limit(digits: u8) -> Option<Self>;
+
+    fn negated(self) -> Self;
+}
+
+impl Units for i128 {
+    const ZERO: Self = 0;
+
+    fn append(self, digit: u8) -> Option<Self> {
+        self.checked_mul(10)?.checked_add(digit.into())
+    }
+
+    fn raised(self, powers: u32) -> Option<Self> {
+        self.checked_mul(10i128.checked_pow(powers)?)
+    }
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+
+    fn limit(digits: u8) -> Option<Self> {
+        10i128.checked_pow(digits.into())
+    }
+
+    fn negated(self) -> Self {
+        -self
+    }
+}
+
+impl Units for i256 {
+    const ZERO: Self = Self::ZERO;
+
+    fn append(self, digit: u8) -> Option<Self> {
+        self.checked_mul(Self::from_i128(10))?.checked_add(Self::from_i128(digit.into()))
+    }
+
+    fn raised(self, powers: u32) -> Option<Self> {
+        self.checked_mul(Self::from_i128(10).checked_pow(powers)?)
+    }
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(Self::ONE)
+    }
+
+    fn limit(digits: u8) -> Option<Self> {
+        Self::from_i128(10).checked_pow(digits.into())
+    }
+
+    fn negated(self) -> Self {
+        self.wrapping_neg()
+    }
+}
+
 /// Digits with a point and an exponent, as a whole number of units of 10^-scale, rounded half away from zero.
-pub(super) fn decimal(text: &[u8], precision: u8, scale: i8) -> Result<i128, Misfit> {
+pub(super) fn decimal<T: Units>(text: &[u8], precision: u8, scale: i8) -> Result<T, Misfit> {
     let (is_negative, text) = signed(trimmed(text));
     let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
     let (mantissa, exponent) = text.split_at(end);
@@ -113,27 +182,21 @@ pub(super) fn decimal(text: &[u8], precision: u8, scale: i8) -> Result<i128, Mis
     // So many of the digits are kept: those before the point, as the exponent and the scale have it.
     let kept = i64::try_from(whole.len()).map_err(|_| Range)? + exponent + i64::from(scale);
     let count = usize::try_from(kept.max(0)).map_err(|_| Range)?;
-    let mut units: i128 = 0;
+    let mut units = T::ZERO;
     for digit in digits().take(count) {
-        units = append(units, *digit)?;
+        units = units.append(digit - b'0').ok_or(Range)?;
     }
-    if units != 0 {
+    if units != T::ZERO {
         let missing = count.saturating_sub(whole.len() + fraction.len());
-        let factor = u32::try_from(missing).ok().and_then(|missing| 10i128.checked_pow(missing)).ok_or(Range)?;
-        units = units.checked_mul(factor).ok_or(Range)?;
+        units = u32::try_from(missing).ok().and_then(|missing| units.raised(missing)).ok_or(Range)?;
     }
     if kept >= 0 && digits().nth(count).is_some_and(|next| *next >= b'5') {
-        units += 1;
+        units = units.next().ok_or(Range)?;
     }
-    let is_within = 10u128.checked_pow(precision.into()).is_some_and(|limit| units.unsigned_abs() < limit);
-    match is_within {
-        true => Ok(if is_negative { -units } else { units }),
+    match units < T::limit(precision).ok_or(Range)? {
+        true => Ok(if is_negative { units.negated() } else { units }),
         false => Err(Range),
     }
-}
-
-fn append(units: i128, digit: u8) -> Result<i128, Misfit> {
-    units.checked_mul(10).and_then(|units| units.checked_add((digit - b'0').into())).ok_or(Range)
 }
 
 /// The exponent; one with more digits than any number has is cut to such a one.

@@ -59,7 +59,10 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let are_lists = types.iter().any(DataType::is_list) && types.iter().all(|t| t.is_list() || t.is_null());
     match expr {
         Expr::ScalarFunction(call) if call.name() == "concat" && are_lists => {
-            Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(array_concat_udf(), call.args)))
+            // A NULL without a type adds no item.
+            let lists = call.args.into_iter().zip(&types).filter(|(_, data_type)| !data_type.is_null());
+            let lists = lists.map(|(list, _)| list).collect();
+            Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(array_concat_udf(), lists)))
         }
         other => Transformed::no(other),
     }

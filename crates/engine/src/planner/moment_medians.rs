@@ -155,6 +155,6 @@ mod tests {
         let query =
             format!("SELECT median(d), median(m), median(i), median(DISTINCT m), median(CAST(m AS TIME)) FROM {table}");
         assert_eq!(rows(&query).await, ["2024-01-02T12:00:00 2024-01-01T22:00:00 2.0 2024-01-01T22:00:00 10:00:00"]);
-        assert!(fails(&format!("SELECT median(CAST(i AS VARCHAR)) FROM {table}")).await.message().contains("not Utf8"));
+        assert!(fails(&format!("SELECT median(CAST(i AS VARCHAR)) FROM {table}")).await.message().contains("VARCHAR"));
     }
 }

@@ -56,11 +56,14 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
                 let is_field = is_field(&path, &tables);
                 // Of one table `t.k` is `k`.
                 let column = if has_one_table && !is_field { vec![name.clone()] } else { path };
-                if columns.insert(column) && !is_in_star && !is_field && !given.contains(&name) {
+                let is_free = columns.insert(column) && !is_in_star && !given.contains(&name);
+                if is_free && !is_field {
                     names.insert(name);
                     continue;
                 }
-                names.insert(name.clone());
+                if !is_free {
+                    names.insert(name.clone());
+                }
                 name
             }
             None if makes_columns(expr) => continue,

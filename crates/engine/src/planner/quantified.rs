@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::array_literals::MAKE_ARRAY;
 use super::subquery_lists::SET_OF;
 use super::{equal_values, exact_comparisons, expressions};
+use crate::catalog::names::sql_name;
 use crate::postgres::array_text;
 
 /// `x = ANY (SELECT ..)` as `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` as `x NOT IN (SELECT ..)`.
@@ -305,11 +306,11 @@ impl ScalarUDFImpl for Quantified {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 item.data_type().clone()
             }
-            list => return plan_err!("ANY and ALL take an array, not {list}"),
+            list => return plan_err!("ANY and ALL take an array, not {}", sql_name(list)),
         };
         let common = exact_comparisons::common(value, &item).or_else(|| comparison_coercion(value, &item));
         let Some(common) = common else {
-            return plan_err!("{value} cannot be compared with items of {item}");
+            return plan_err!("ANY and ALL cannot compare {} with items of {}", sql_name(value), sql_name(&item));
         };
         let list = DataType::List(Arc::new(Field::new_list_field(common.clone(), true)));
         Ok(vec![common, list])

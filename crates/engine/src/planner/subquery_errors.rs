@@ -110,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn the_error_says_what_cannot_be_joined() {
         let table = "(VALUES (1)) AS";
-        let condition = format!("EXISTS (SELECT 1 FROM {table} c(id) WHERE c.id = b.id)");
+        let condition = format!("EXISTS (SELECT 1 FROM {table} c(id) WHERE c.id = a.id + b.id)");
         let error = fails(&format!("SELECT * FROM {table} a(id) LEFT JOIN {table} b(id) ON {condition}")).await;
         assert!(error.message().starts_with("a subquery in the ON of a LEFT"), "{error}");
     }

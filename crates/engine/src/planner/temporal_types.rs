@@ -8,12 +8,14 @@
 //!   timestamps of nanoseconds, in which `9999-12-31` does not exist.
 //! - To a timestamp of seconds or milliseconds, an interval is added in microseconds.
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
-use datafusion::logical_expr::{BinaryExpr, Cast, LogicalPlan, Operator, TryCast, cast as cast_to, try_cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, LogicalPlan, Operator, TryCast, WindowFrameBound, WindowFrameUnits, cast as cast_to, try_cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -21,6 +23,7 @@ use super::expressions::{self, type_of};
 use super::temporal::{
     IntervalLength, RoundedTimestamp, STRFTIME_FORMAT, difference_of, part_of, series_of, strftime_format,
 };
+use crate::{Error, ErrorKind};
 
 /// Functions whose arguments are of one type, which is that of the result.
 const OF_ONE_TYPE: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
@@ -77,6 +80,12 @@ fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
             for key in window.params.order_by.iter_mut().filter(|key| is_interval(&key.expr)) {
                 key.expr = IntervalLength::of(std::mem::take(&mut key.expr));
             }
+            let frame = &mut window.params.window_frame;
+            if frame.units == WindowFrameUnits::Range {
+                for bound in [&mut frame.start_bound, &mut frame.end_bound] {
+                    measure(bound)?;
+                }
+            }
             Ok(Some(Expr::WindowFunction(window)))
         }
         Expr::Cast(Cast { expr: value, field }) | Expr::TryCast(TryCast { expr: value, field }) => {
@@ -86,6 +95,27 @@ fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
             }))
         }
         _ => Ok(None),
+    }
+}
+
+/// Makes the offset of a RANGE over intervals, which is a string until types are settled, its length as well.
+fn measure(bound: &mut WindowFrameBound) -> Result<()> {
+    let (WindowFrameBound::Preceding(ScalarValue::Utf8(Some(offset)))
+    | WindowFrameBound::Following(ScalarValue::Utf8(Some(offset)))) = bound
+    else {
+        return Ok(());
+    };
+    let interval = ScalarValue::try_from_string(offset.clone(), &DataType::Interval(IntervalUnit::MonthDayNano));
+    match interval {
+        Ok(ScalarValue::IntervalMonthDayNano(Some(interval))) if offset.parse::<f64>().is_err() => {
+            *offset = IntervalLength::micros(interval).to_string();
+            Ok(())
+        }
+        _ => {
+            Err(Error::new(ErrorKind::Invalid, format!("the offset {offset} of a RANGE over intervals is no INTERVAL"))
+                .with_hint("INTERVAL '1 day' is an offset of a day")
+                .into())
+        }
     }
 }
 

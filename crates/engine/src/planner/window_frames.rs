@@ -98,9 +98,10 @@ fn offset(bound: &WindowFrameBound) -> Option<&str> {
 fn check(bound: &WindowFrameBound, key: &DataType) -> Result<()> {
     let Some(offset) = offset(bound) else { return Ok(()) };
     let refuse = |message: String, hint: &str| Err(Error::new(ErrorKind::Invalid, message).with_hint(hint).into());
-    if matches!(key, DataType::Interval(_) | DataType::Duration(_)) {
+    // Intervals are numbers by now, of `temporal_types`.
+    if matches!(key, DataType::Duration(_)) {
         return refuse(
-            "RANGE with an offset is not supported over intervals".to_string(),
+            "RANGE with an offset is not supported over durations".to_string(),
             "ROWS and GROUPS count rows and peers",
         );
     }
@@ -147,7 +148,8 @@ mod tests {
             ("m RANGE BETWEEN CURRENT ROW AND INTERVAL '-1' DAY FOLLOWING", "is negative"),
             ("m RANGE BETWEEN INTERVAL '1 day -25 hours' PRECEDING AND CURRENT ROW", "is negative"),
             ("m RANGE 1 PRECEDING", "is no INTERVAL"),
-            ("m - m RANGE INTERVAL '1 day' PRECEDING", "over intervals"),
+            ("m - m RANGE 1 PRECEDING", "is no INTERVAL"),
+            ("m - m RANGE INTERVAL '-1 day' PRECEDING", "is negative"),
             ("CAST(i AS VARCHAR) RANGE 1 PRECEDING", "needs an ORDER BY of numbers"),
             ("i ROWS BETWEEN -1 PRECEDING AND CURRENT ROW", "negative"),
             ("i RANGE BETWEEN -1 PRECEDING AND CURRENT ROW", "offset"),
@@ -169,5 +171,14 @@ mod tests {
             "SELECT row_number() OVER (ORDER BY x NULLS FIRST) AS r, count(x) OVER (ORDER BY x NULLS FIRST) AS n FROM {table} ORDER BY r"
         );
         assert_eq!(rows(&query).await, ["1 0", "2 2", "3 2", "4 3"]);
+        // As PostgreSQL 15.18 answers.
+        for (frame, expected) in [
+            ("x RANGE INTERVAL '1 day' PRECEDING", "1,2,2,3"),
+            ("x RANGE INTERVAL '23:59' PRECEDING", "1,1,2,2"),
+            ("x DESC NULLS LAST RANGE BETWEEN CURRENT ROW AND INTERVAL '24:00' FOLLOWING", "1,2,2,3"),
+        ] {
+            let query = format!("SELECT count(*) OVER (ORDER BY {frame}) AS n FROM {table} ORDER BY n");
+            assert_eq!(rows(&query).await.join(","), expected, "{frame}");
+        }
     }
 }

@@ -213,24 +213,54 @@ clauses! {
 #[cfg(test)]
 mod tests {
     use super::ALL;
-    use crate::planner::parse_statement;
     use crate::planner::tests::fails;
+    use crate::planner::{parse_tokens, tokens};
+    use crate::{Error, ErrorKind};
+    use datafusion::sql::sqlparser::tokenizer::Token;
 
-    /// Examples that the parser refuses already: they would be refused by name if a later parser
-    /// took them.
-    const NOT_PARSED: &[&str] = &[];
+    /// Clauses that the dialect does not parse: they are refused by name as soon as it does.
+    const NOT_PARSED: &[&str] = &[
+        "FROM behind a query of WITH",
+        "EXCLUDE of a whole SELECT list",
+        "SELECT AS STRUCT or AS VALUE",
+        "a name for *",
+        "* of an expression",
+        "CROSS JOIN with ON or USING",
+        "a version of a table",
+        "a path behind a table",
+        "USE, FORCE or IGNORE INDEX",
+        "a query in place of a function's arguments",
+        "a clause of a JSON function",
+        "(+) behind a column",
+    ];
+
+    /// Clauses whose words the dialect takes for a column.
+    const ARE_COLUMNS: &[&str] = &["a word of MySQL's behind SELECT"];
+
+    /// The whole text as one statement.
+    fn parse(text: &str) -> Result<(), Error> {
+        parse_tokens(tokens(text)?, |parser| {
+            parser.parse_statement()?;
+            match parser.parser.peek_token().token {
+                Token::EOF => Ok(()),
+                other => Err(Error::new(ErrorKind::Syntax, format!("{other} is left"))),
+            }
+        })
+    }
 
     #[tokio::test]
     async fn every_clause_is_refused_by_name() {
         let mut wrong = Vec::new();
         for clause in ALL {
-            let is_parsed = parse_statement(clause.example).is_ok();
+            let is_parsed = parse(clause.example).is_ok();
             if is_parsed == NOT_PARSED.contains(&clause.name) {
                 wrong.push(format!("{}: parsed: {is_parsed}", clause.example));
+            }
+            if !is_parsed || ARE_COLUMNS.contains(&clause.name) {
                 continue;
             }
             let error = fails(clause.example).await;
-            if is_parsed && error.message() != format!("{} is not supported", clause.name) {
+            if error.message() != format!("{} is not supported", clause.name) {
                 wrong.push(format!("{}: {error}", clause.example));
             }
         }

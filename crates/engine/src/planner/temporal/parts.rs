@@ -91,7 +91,8 @@ pub(in super::super) fn part_of(name: &Expr, value: &Expr, data_type: &DataType)
     let kernel = match data_type {
         DataType::Interval(_) | DataType::Duration(_) => {
             let Some(part) = part.filter(|part| *part <= Part::Epoch) else {
-                let error = Error::new(ErrorKind::Invalid, format!("an interval has no {}", shown(name)));
+                let error =
+                    Error::new(ErrorKind::Invalid, format!("an interval has no {}", shown(&name.to_lowercase())));
                 return Err(error
                     .with_hint("it has epoch, year, month, day, hour, minute, second and the like")
                     .into());
@@ -230,6 +231,12 @@ impl IntervalLength {
     pub(in super::super) fn of(interval: Expr) -> Expr {
         function(Self).call(vec![interval])
     }
+
+    /// Of one interval.
+    pub(in super::super) fn micros(interval: IntervalMonthDayNano) -> i128 {
+        let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+        (i128::from(months) * 30 + i128::from(days)) * i128::from(DAY_MICROS) + i128::from(nanoseconds / 1000)
+    }
 }
 
 impl Kernel for IntervalLength {
@@ -245,10 +252,7 @@ impl Kernel for IntervalLength {
         let [values] = columns else { return exec_err!("interval_length takes one argument") };
         let values = cast(values, &INTERVAL)?;
         let values = values.as_primitive::<IntervalMonthDayNanoType>();
-        let length = |IntervalMonthDayNano { months, days, nanoseconds }| {
-            (i128::from(months) * 30 + i128::from(days)) * i128::from(DAY_MICROS) + i128::from(nanoseconds / 1000)
-        };
-        let lengths: Decimal128Array = values.iter().map(|value| value.map(length)).collect();
+        let lengths: Decimal128Array = values.iter().map(|value| value.map(Self::micros)).collect();
         Ok(Arc::new(lengths.with_precision_and_scale(38, 0)?))
     }
 }

@@ -288,6 +288,11 @@ impl<'a> Domain<'a> {
 
     fn grouped(&self, aggregate: &Aggregate) -> Result<Unnested> {
         let totals = totals(&aggregate.group_expr);
+        // DataFusion has no names for the keys of a grouping set that are computed.
+        let is_set_of_outer = |expr: &Expr| matches!(expr, Expr::GroupingSet(_)) && expr.contains_outer();
+        if aggregate.group_expr.iter().any(is_set_of_outer) {
+            return Err(refused("a grouping set with a column of the row around it"));
+        }
         if totals > 1 {
             return Err(refused("GROUPING SETS with two totals in it"));
         }

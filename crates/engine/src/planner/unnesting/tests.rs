@@ -283,7 +283,7 @@ async fn what_may_be_otherwise_the_second_time_is_refused() {
         "SELECT * FROM t, LATERAL (SELECT random() AS r, max(b) FROM u WHERE u.a = t.a) AS y",
         "SELECT * FROM (SELECT count(*) AS n FROM (SELECT * FROM t LIMIT 3) AS s) AS x, \
          LATERAL (SELECT count(*) FROM u WHERE u.b > x.n) AS y",
-        "SELECT * FROM t, LATERAL (SELECT a, count(*) FROM u WHERE u.b > t.b GROUP BY ROLLUP (a)) AS y",
+        "SELECT * FROM t, LATERAL (SELECT u.a, t.id AS k, count(*) FROM u WHERE u.b > t.b GROUP BY ROLLUP (u.a, t.id)) AS y",
     ] {
         let error = fails(&format!("{TABLES} {query}")).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{query}: {error}");
