@@ -220,7 +220,7 @@ fn aggregates() -> Vec<Arc<AggregateUDF>> {
 
 /// Functions that DataFusion has not, or has otherwise.
 fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
-    let mut functions: Vec<Arc<ScalarUDF>> = quantified::functions().into_iter().collect();
+    let mut functions: Vec<Arc<ScalarUDF>> = quantified::functions().collect();
     if keeps("temporal") {
         functions.extend(temporal::functions());
     }

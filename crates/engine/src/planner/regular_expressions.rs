@@ -28,7 +28,7 @@ impl AnalyzerRule for RegularExpressions {
             |mut expr, _| {
                 let Some(pattern) = bracketed(&expr) else { return Ok(Transformed::no(expr)) };
                 match &mut expr {
-                    Expr::BinaryExpr(binary) => binary.right = Box::new(pattern),
+                    Expr::BinaryExpr(binary) => *binary.right = pattern,
                     Expr::ScalarFunction(call) => {
                         call.args.iter_mut().skip(1).take(1).for_each(|arg| *arg = pattern.clone())
                     }

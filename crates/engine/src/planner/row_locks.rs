@@ -52,6 +52,7 @@ fn end_of_names(tokens: &[&Token], at: usize) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use crate::planner::parse_statement;
 

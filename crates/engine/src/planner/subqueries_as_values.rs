@@ -179,7 +179,7 @@ fn row_among(expr: &Expr) -> Option<Expr> {
         let mut count = super::template("SELECT count(*)").ok()?;
         if let (SetExpr::Select(count), SetExpr::Select(found)) = (count.body.as_mut(), *found.body) {
             let projection = std::mem::take(&mut count.projection);
-            *count = Box::new(Select { projection, ..*found });
+            **count = Select { projection, ..*found };
         }
         Some(is_positive(*count))
     };

@@ -16,7 +16,7 @@ type Run = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<Sendab
 /// What an operator says of its rows: of their order, and of columns that are constant or equal.
 #[derive(Clone, Copy, Debug)]
 enum Says {
-    WhatItsInputSays,
+    AsItsInput,
     Nothing,
     /// Nothing, and no order is asked of what is below it.
     NotEvenOrder,
@@ -34,7 +34,7 @@ struct Unseen {
 impl Unseen {
     fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run, says: Says) -> Arc<dyn ExecutionPlan> {
         let properties = match says {
-            Says::WhatItsInputSays => Arc::clone(input.properties()),
+            Says::AsItsInput => Arc::clone(input.properties()),
             Says::Nothing | Says::NotEvenOrder => {
                 let known = PlanProperties::clone(input.properties());
                 Arc::new(known.with_eq_properties(EquivalenceProperties::new(input.schema())))
@@ -46,7 +46,7 @@ impl Unseen {
 
 /// An operator that has the rows of `input`, as `run` runs it.
 pub(super) fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run) -> Arc<dyn ExecutionPlan> {
-    Unseen::over(name, input, run, Says::WhatItsInputSays)
+    Unseen::over(name, input, run, Says::AsItsInput)
 }
 
 /// An operator that has the rows of `input`, and says nothing of them.

@@ -98,6 +98,7 @@ fn name_of(at: usize) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use crate::planner::tests::rows;
 

@@ -229,7 +229,7 @@ impl CsvFormat {
             found.iter_mut().zip(forms).for_each(|(known, forms)| *known = *known & forms);
         };
         std::thread::scope(|scope| {
-            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             work();
             helpers.into_iter().for_each(|helper| _ = helper.join());
         });

@@ -205,11 +205,9 @@ impl<'a> Rows<'a> {
             match self.slots.get(column) {
                 Some(&UNWANTED) => {}
                 Some(&slot) => self.spans[base + slot as usize] = self.span(&field),
-                None if column == columns && self.reader.width == Width::Trailing => {
-                    if field.end > field.start {
-                        let text = String::from_utf8_lossy(&bytes[field.start..field.end]).into_owned();
-                        return Err(Fault::Trailing { line: self.line(start), text });
-                    }
+                None if column == columns && self.reader.width == Width::Trailing && field.end > field.start => {
+                    let text = String::from_utf8_lossy(&bytes[field.start..field.end]).into_owned();
+                    return Err(Fault::Trailing { line: self.line(start), text });
                 }
                 None => {}
             }

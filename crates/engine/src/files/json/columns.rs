@@ -12,7 +12,7 @@ use arrow::array::{
     MapArray, NullBufferBuilder, StringArray, StructArray, TimestampMicrosecondArray, TimestampNanosecondArray,
     UInt32Array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use arrow::error::ArrowError;
@@ -281,7 +281,7 @@ impl Column {
     pub fn finish(mut self) -> Result<ArrayRef, Unfinished> {
         let nulls = self.valid.finish();
         Ok(match self.values {
-            Values::Boolean(mut values) => Arc::new(BooleanArray::new(BooleanBuffer::from(values.finish()), nulls)),
+            Values::Boolean(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
             Values::Integer(values) => Arc::new(Int64Array::new(values.into(), nulls)),
             Values::LongInteger(values) => {
                 Arc::new(Decimal128Array::new(values.into(), nulls).with_precision_and_scale(MOST_DIGITS, 0)?)
