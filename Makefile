@@ -31,7 +31,7 @@ build: ## Build the release binary
 
 # Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
 # has ended. Long ones come first; of kernels that the first compiles, the last needs the same.
-LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-functions test-learn test-server test-suites \
+LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-learn test-server test-suites \
     test-python test-jvm test-sanitize
 test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
 	@$(MAKE) --no-print-directory BUILT=1 --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)

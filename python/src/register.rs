@@ -72,7 +72,7 @@ fn batches(rows: &Bound<'_, PyAny>) -> PyResult<Batches> {
 
 /// Rows of what can be opened any number of times, by its methods `_onehop_schema` and `_onehop_open`.
 fn source(name: &str, rows: &Bound<'_, PyAny>) -> PyResult<Relation> {
-    let schema = rows.call_method0("_onehop_schema").and_then(|schema| Ok(schema.extract::<PySchema>()?));
+    let schema = rows.call_method0("_onehop_schema").and_then(|schema| schema.extract::<PySchema>());
     let schema = schema.map_err(|e| about(rows.py(), name, e))?.into_inner();
     let rows = rows.clone().unbind();
     let open = move || {

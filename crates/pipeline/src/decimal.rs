@@ -41,6 +41,7 @@ fn written(value: i128, scale: u8) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

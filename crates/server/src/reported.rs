@@ -58,6 +58,6 @@ impl Reported {
 
     /// Where its timestamps are shown.
     pub fn zone(&self) -> Zone {
-        self.zone.clone()
+        self.zone
     }
 }

@@ -5,6 +5,10 @@
 //! FROM (SELECT list AS l0) AS lists) AS t (item, number)`. A list is computed once, whatever is in it. LATERAL stands there
 //! only if a column is among the lists.
 //!
+//! `FROM unnest(list)` without the clause becomes `(SELECT unnest(list) AS "unnest") AS ..` where a column is among the lists and
+//! nothing stands before it: such a column is one of a query around, which DataFusion does not see from within the function
+//! (`SELECT (SELECT max(x) FROM unnest(ARRAY[t.a, t.b]) AS u (x)) FROM t`). A series of such columns becomes the same.
+//!
 //! Django's introspection, psql's `\d+` and node's tools number the columns of a constraint with it.
 
 use std::ops::ControlFlow;
@@ -12,7 +16,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, VisitMut, VisitorMut, visit_expressions,
+    Select, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, VisitMut, VisitorMut,
+    visit_expressions,
 };
 
 use super::{template, visit_statement};
@@ -31,46 +36,77 @@ struct Numbered;
 impl VisitorMut for Numbered {
     type Break = Error;
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        let Some(TableWithJoins { relation, .. }) = select.from.first_mut() else { return ControlFlow::Continue(()) };
+        match lists_of(relation) {
+            Some(of) if !of.is_numbered && of.lists.iter().any(has_column) => replace(relation, of, false),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Error> {
-        let Some((function, lists, alias)) = lists_of(table) else { return ControlFlow::Continue(()) };
-        match replaced(function, lists, alias) {
-            Ok(query) => {
-                *table = query;
-                ControlFlow::Continue(())
+        match lists_of(table) {
+            Some(of) if of.is_numbered => {
+                let lateral = of.lists.iter().any(has_column);
+                replace(table, of, lateral)
             }
-            Err(error) => ControlFlow::Break(error),
+            _ => ControlFlow::Continue(()),
         }
     }
 }
 
-/// The function's name, its lists, and what it is called here.
-fn lists_of(table: &TableFactor) -> Option<(&'static str, Vec<Expr>, Option<TableAlias>)> {
+fn replace(table: &mut TableFactor, of: Lists, lateral: bool) -> ControlFlow<Error> {
+    match replaced(of, lateral) {
+        Ok(query) => {
+            *table = query;
+            ControlFlow::Continue(())
+        }
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+/// Lists whose items are rows.
+struct Lists {
+    function: &'static str,
+    lists: Vec<Expr>,
+    alias: Option<TableAlias>,
+    /// WITH ORDINALITY.
+    is_numbered: bool,
+}
+
+fn lists_of(table: &TableFactor) -> Option<Lists> {
     match table {
-        TableFactor::UNNEST {
-            alias,
-            array_exprs,
-            with_offset: false,
-            with_offset_alias: None,
-            with_ordinality: true,
-        } => Some(("unnest", array_exprs.clone(), alias.clone())),
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_offset_alias: None, with_ordinality } => {
+            Some(Lists {
+                function: "unnest",
+                lists: array_exprs.clone(),
+                alias: alias.clone(),
+                is_numbered: *with_ordinality,
+            })
+        }
         TableFactor::Table {
             name,
             args: Some(TableFunctionArgs { args, settings: None }),
-            with_ordinality: true,
+            with_ordinality,
             alias,
             ..
         }
-        | TableFactor::Function { name, args, with_ordinality: true, alias, .. } => {
+        | TableFactor::Function { name, args, with_ordinality, alias, .. } => {
             let name_is = |known: &str| name.to_string().eq_ignore_ascii_case(known);
             if name_is("unnest") {
                 let lists = args.iter().map(|arg| match arg {
                     FunctionArg::Unnamed(FunctionArgExpr::Expr(list)) => Some(list.clone()),
                     _ => None,
                 });
-                return Some(("unnest", lists.collect::<Option<Vec<_>>>()?, alias.clone()));
+                let lists = lists.collect::<Option<Vec<_>>>()?;
+                return Some(Lists { function: "unnest", lists, alias: alias.clone(), is_numbered: *with_ordinality });
             }
-            let series = || series(name.clone(), args.clone());
-            name_is("generate_series").then(|| ("generate_series", vec![series()], alias.clone()))
+            name_is("generate_series").then(|| Lists {
+                function: "generate_series",
+                lists: vec![series(name.clone(), args.clone())],
+                alias: alias.clone(),
+                is_numbered: *with_ordinality,
+            })
         }
         _ => None,
     }
@@ -91,35 +127,34 @@ fn series(name: ObjectName, args: Vec<FunctionArg>) -> Expr {
     })
 }
 
-fn replaced(function: &str, lists: Vec<Expr>, alias: Option<TableAlias>) -> Result<TableFactor> {
+fn replaced(of: Lists, lateral: bool) -> Result<TableFactor> {
+    let Lists { function, lists, alias, is_numbered } = of;
     let own_name = TableAlias { explicit: true, name: Ident::with_quote('"', function), columns: Vec::new(), at: None };
-    let lateral = lists.iter().any(has_column);
     let alias = alias.unwrap_or(own_name);
     // One list without a name of its own has the function's.
     let column = if lists.len() == 1 { alias.name.value.as_str() } else { function };
-    let subquery = query(column, lists)?;
+    let subquery = query(column, lists, is_numbered)?;
     Ok(TableFactor::Derived { lateral, subquery, alias: Some(alias), sample: None })
 }
 
-fn query(column: &str, lists: Vec<Expr>) -> Result<Box<Query>> {
+fn query(column: &str, lists: Vec<Expr>, is_numbered: bool) -> Result<Box<Query>> {
     let column = Ident::with_quote('"', column);
     let each = |what: &dyn Fn(usize) -> String| (0..lists.len()).map(what).collect::<Vec<_>>().join(", ");
     let items = each(&|at| format!("unnest(l{at}) AS {column}"));
     let lengths = each(&|at| format!("cardinality(l{at})"));
     let longest = if lists.len() == 1 { lengths } else { format!("greatest({lengths})") };
     let names = each(&|at| format!("NULL AS l{at}"));
-    let text = format!(
-        "SELECT {items}, unnest(generate_series(1, {longest})) AS ordinality FROM (SELECT {names}) AS \"lists\""
-    );
-    let mut query = template(&text)?;
-    let _ = query.visit(&mut Lists(lists));
+    let number =
+        if is_numbered { format!(", unnest(generate_series(1, {longest})) AS ordinality") } else { String::new() };
+    let mut query = template(&format!("SELECT {items}{number} FROM (SELECT {names}) AS \"lists\""))?;
+    let _ = query.visit(&mut Named(lists));
     Ok(query)
 }
 
 /// Puts the lists where NULL stands for each.
-struct Lists(Vec<Expr>);
+struct Named(Vec<Expr>);
 
-impl VisitorMut for Lists {
+impl VisitorMut for Named {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
@@ -163,6 +198,22 @@ mod tests {
                 "SELECT a, (SELECT max(n) FROM unnest([a, a, 3]) WITH ORDINALITY AS u (x, n) WHERE x = a) \
                  FROM (VALUES (1), (3)) AS t (a) ORDER BY a",
                 &["1 2", "3 3"],
+            ),
+            (
+                "SELECT a, (SELECT max(x) FROM unnest([a, 2]) AS u (x)) FROM (VALUES (1), (3)) AS t (a) ORDER BY a",
+                &["1 2", "3 3"],
+            ),
+            (
+                "SELECT a, (SELECT sum(u) FROM unnest([a, a]) AS u WHERE u < 3) FROM (VALUES (1), (3)) AS t (a) ORDER BY a",
+                &["1 2", "3 NULL"],
+            ),
+            (
+                "SELECT a FROM (VALUES (1), (3)) AS t (a) WHERE EXISTS (SELECT 1 FROM unnest([1, 2]) AS u (a) WHERE u.a = t.a)",
+                &["1"],
+            ),
+            (
+                "SELECT a, (SELECT sum(n) FROM generate_series(1, a) AS s (n)) FROM (VALUES (1), (3)) AS t (a) ORDER BY a",
+                &["1 1", "3 6"],
             ),
         ] {
             let mut found = rows(text).await;
