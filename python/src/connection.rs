@@ -188,7 +188,13 @@ impl Connection {
                     result.close("its connection was closed");
                 }
             }
-            py.detach(|| drop(open));
+            let home = Arc::clone(&mine.home);
+            py.detach(|| {
+                drop(open);
+                if let Some(home) = Arc::into_inner(home) {
+                    home.close();
+                }
+            });
         }
     }
 

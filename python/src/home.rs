@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onehop_cuda::CudaDevices;
 use onehop_engine::backend::Devices;
@@ -34,6 +35,19 @@ impl Home {
         database.register_devices(Arc::clone(&devices));
         let workers = Workers::start(threads(&database.session()?))?;
         Ok(Self { database, devices, workers })
+    }
+
+    /// Closes the database, which can be opened again when this has returned: what was cancelled has noticed by then, unless it
+    /// takes more than two seconds.
+    pub fn close(self) {
+        let Self { database, devices, mut workers } = self;
+        drop((database, devices));
+        // One of these threads cannot wait for itself.
+        if Handle::try_current().is_err()
+            && let Some(runtime) = workers.0.take()
+        {
+            runtime.shutdown_timeout(END_PATIENCE);
+        }
     }
 
     /// A new session.
@@ -74,6 +88,9 @@ pub fn devices() -> Arc<CudaDevices> {
 fn threads(session: &Session) -> Option<usize> {
     session.settings().iter().find(|setting| setting.name == "threads").and_then(|setting| setting.value.parse().ok())
 }
+
+/// How long [`Home::close`] waits for what was cancelled.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Threads that nobody waits for when they are no longer needed: what is cancelled may take a while to notice.
 struct Workers(Option<Runtime>, Handle);

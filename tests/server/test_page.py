@@ -179,7 +179,8 @@ def test_a_statement_is_looked_at_and_ended_by_keyboard(shops, browser):
             shops.process.terminate()
     assert isinstance(running.ended(), psycopg.errors.QueryCanceled)
     until(browser, lambda driver: text(driver, "#running-none") == "Nothing runs.")
-    assert "is told to end" in text(browser, "#said")
+    # The statement may have ended before the page has heard that it was told to.
+    until(browser, lambda driver: "is told to end" in text(driver, "#said"))
     until(browser, lambda driver: "cancelled" in text(driver, "#recent-rows tr"))
     # Its plan is there afterwards.
     browser.find_element(By.CSS_SELECTOR, "#recent-rows button.statement").click()
