@@ -1,5 +1,8 @@
 //! In which order a worker carries its steps out, and which of them as screens.
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
 use super::stage::{CompiledStep, Stage, StepKind};
 use crate::ir::JoinKind;
 
@@ -72,16 +75,7 @@ impl Order {
     }
 
     fn arrange(&mut self, stage: &Stage, rank: impl Fn(usize) -> f64) {
-        let mut steps = Vec::with_capacity(stage.steps.len());
-        while steps.len() < stage.steps.len() {
-            let is_ready = |step: &usize| {
-                let step = &stage.steps[*step];
-                step.after.iter().all(|before| steps.contains(before))
-            };
-            let left = (0..stage.steps.len()).filter(|step| !steps.contains(step));
-            let Some(next) = left.filter(is_ready).min_by(|a, b| rank(*a).total_cmp(&rank(*b))) else { break };
-            steps.push(next);
-        }
+        let steps = sorted(stage, rank);
         self.screens = self.screens_among(stage, &steps);
         let mut read_first = vec![false; stage.registers.len()];
         let first = steps.get(self.screens).map_or(stage.sink_reads_first(), |step| &stage.steps[*step].needs);
@@ -116,6 +110,53 @@ impl Order {
         steps.iter().take_while(is_worth).count()
     }
 }
+
+/// The steps by their ranks, each behind those that it comes after. Of two with one rank the first comes first.
+fn sorted(stage: &Stage, rank: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut waits_for: Vec<usize> = stage.steps.iter().map(|step| step.after.len()).collect();
+    let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); stage.steps.len()];
+    for (number, step) in stage.steps.iter().enumerate() {
+        step.after.iter().for_each(|before| waiting[*before].push(number));
+    }
+    let ready = (0..stage.steps.len()).filter(|step| waits_for[*step] == 0);
+    let mut ready: BinaryHeap<_> = ready.map(|step| Reverse(Ranked { rank: rank(step), step })).collect();
+    let mut steps = Vec::with_capacity(stage.steps.len());
+    while let Some(Reverse(Ranked { step, .. })) = ready.pop() {
+        steps.push(step);
+        for next in &waiting[step] {
+            waits_for[*next] -= 1;
+            if waits_for[*next] == 0 {
+                ready.push(Reverse(Ranked { rank: rank(*next), step: *next }));
+            }
+        }
+    }
+    steps
+}
+
+struct Ranked {
+    rank: f64,
+    step: usize,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.total_cmp(&other.rank).then(self.step.cmp(&other.step))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
 
 /// A screen of a table with less than this part of its keys comes before filters that are none: it looks at one column
 /// as it is stored, and they at what is left of several, decoded. Behind them it would be no screen.

@@ -1,5 +1,6 @@
 //! One pipeline, compiled: registers and how each is filled, steps, the sink, and which morsels are left to read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -524,16 +525,21 @@ impl Builder<'_> {
     /// A step that can fail must not see rows that another takes out: it comes after all that cannot fail, but for
     /// those that wait for it, and after those before it that can.
     fn put_fallible_steps_last(&mut self) {
-        for fallible in (0..self.steps.len()).filter(|step| self.steps[*step].is_fallible).collect::<Vec<_>>() {
-            // Steps that wait for this one or for a later one that can fail.
-            let mut waiting: Vec<bool> = Vec::with_capacity(self.steps.len());
-            for (number, step) in self.steps.iter().enumerate() {
-                waiting.push(match step.is_fallible {
-                    true => number >= fallible,
-                    false => step.after.iter().any(|before| waiting[*before]),
-                });
-            }
-            self.steps[fallible].after = (0..self.steps.len()).filter(|step| !waiting[*step]).collect();
+        // Of each step: the last step that can fail among itself and what it waits for.
+        let mut last: Vec<Option<usize>> = Vec::with_capacity(self.steps.len());
+        for (number, step) in self.steps.iter().enumerate() {
+            last.push(match step.is_fallible {
+                true => Some(number),
+                false => step.after.iter().filter_map(|before| last[*before]).max(),
+            });
+        }
+        let mut by_last: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        last.iter().enumerate().for_each(|(number, last)| by_last.entry(*last).or_default().push(number));
+        // One that can fail comes after the one before it and what waits for that; the first, after what waits for none.
+        let mut before = None;
+        for fallible in last.into_iter().enumerate().filter_map(|(number, last)| last.filter(|last| *last == number)) {
+            self.steps[fallible].after.extend(by_last.remove(&before).unwrap_or_default());
+            before = Some(fallible);
         }
     }
 
