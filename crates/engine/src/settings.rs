@@ -117,6 +117,12 @@ const DEFINITIONS: &[Definition] = &[
         description: "What comes of work that no pipeline, or not the GPU, can do: warn (others do it, with a notice), silent, error",
     },
     Definition {
+        name: "preserve_order",
+        default: || "true".into(),
+        parse: |text| parse_word(text, &["true", "false"]),
+        description: "Whether the rows of files keep their order where a query asks for no other",
+    },
+    Definition {
         name: "functions.allow_python",
         default: || "false".into(),
         parse: |text| parse_word(text, &["true", "false"]),
@@ -247,6 +253,15 @@ pub(crate) enum ExecMode {
     Fused,
     /// DataFusion's operators alone.
     DataFusion,
+}
+
+/// The order of a file's rows where a query asks for none: the setting `preserve_order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowOrder {
+    /// That of the file.
+    Stored,
+    /// Any.
+    Any,
 }
 
 /// What to do about an operator that pipelines should run and cannot: the setting `exec.fallback`.
@@ -456,6 +471,14 @@ impl Settings {
         match self.value("exec.mode") {
             "datafusion" => ExecMode::DataFusion,
             _ => ExecMode::Fused,
+        }
+    }
+
+    /// The order of a file's rows.
+    pub fn row_order(&self) -> RowOrder {
+        match self.value("preserve_order") {
+            "false" => RowOrder::Any,
+            _ => RowOrder::Stored,
         }
     }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch};
 use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, Session};
-use support::{eventually, fails, rows, run, runtime, tiny};
+use support::{eventually, fails, rows, rows_as_they_come, run, runtime, tiny};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -52,6 +52,10 @@ impl Place {
     /// `sql` with `@` for the directory.
     fn sql(&self, sql: &str) -> String {
         sql.replace('@', &format!("{}/", self.dir.path().display()))
+    }
+
+    fn rows_as_they_come(&self, sql: &str) -> Vec<String> {
+        self.runtime.block_on(rows_as_they_come(&self.session, &self.sql(sql))).unwrap()
     }
 
     fn run(&self, sql: &str) -> Vec<String> {
@@ -701,5 +705,83 @@ fn directories_named_by_keys_are_columns() {
         // One file cannot be in two.
         std::os::unix::fs::symlink("k=1", place.at("none/k=2")).unwrap();
         place.says(&format!("FROM '@none/*/a.{format}'"), ErrorKind::Data, &["twice, by links", "none/k=1/a"]);
+    }
+}
+
+/// Small segments, and as many threads as a larger machine has.
+fn many_threads() -> DatabaseOptions {
+    let mut settings = support::TINY;
+    settings[0] = ("threads", "8");
+    support::options(&settings)
+}
+
+/// Of a scan's rows, and of a table's, one after the other: `SELECT .. LIMIT`, copies and tables that are made of them.
+#[test]
+fn rows_stay_in_their_order() {
+    let place = Place::with(&many_threads());
+    const FILES: usize = 6;
+    const ROWS: usize = 20_000;
+    fs::create_dir(place.at("copies")).unwrap();
+    for format in ["csv", "json", "parquet", "arrow"] {
+        fs::create_dir(place.at(format)).unwrap();
+        for file in 0..FILES {
+            let rows = format!("SELECT unnest(range({}, {})) AS x", file * ROWS, (file + 1) * ROWS);
+            place.run(&format!("COPY ({rows}) TO '@{format}/{file}.{format}' (FORMAT {format})"));
+        }
+        let (files, all) = (format!("'@{format}/*.{format}'"), FILES * ROWS);
+        let is_whole = |sql: &str| {
+            let found = place.rows_as_they_come(sql);
+            assert_eq!(found.len(), all, "{sql}");
+            let first = found.iter().enumerate().find(|(at, x)| **x != at.to_string());
+            assert_eq!(first, None, "{sql}");
+        };
+        for _ in 0..3 {
+            assert_eq!(place.run(&format!("FROM {files} LIMIT 3")), ["0", "1", "2"]);
+            assert_eq!(place.run(&format!("SELECT x FROM {files} WHERE x % 7 = 3 LIMIT 2 OFFSET 1")), ["10", "17"]);
+            let late = format!("SELECT x + 1 FROM {files} WHERE x >= 50000 LIMIT 2");
+            assert_eq!(place.run(&late), ["50001", "50002"]);
+        }
+        is_whole(&format!("SELECT x FROM {files}"));
+        place.run(&format!("CREATE TABLE of_{format} AS FROM {files}"));
+        is_whole(&format!("FROM of_{format}"));
+        assert_eq!(place.run(&format!("FROM of_{format} LIMIT 2 OFFSET 70000")), ["70000", "70001"]);
+        for to in ["csv", "parquet"] {
+            place.run(&format!("COPY (FROM {files}) TO '@copies/{format}_files.{to}'"));
+            is_whole(&format!("SELECT x FROM '@copies/{format}_files.{to}'"));
+            place.run(&format!("COPY of_{format} TO '@copies/{format}_table.{to}'"));
+            is_whole(&format!("SELECT x FROM '@copies/{format}_table.{to}'"));
+        }
+        place.run(&format!("DELETE FROM of_{format} WHERE x >= 100000"));
+        place.run(&format!("INSERT INTO of_{format} SELECT x FROM {files} WHERE x >= 100000"));
+        is_whole(&format!("FROM of_{format}"));
+        is_whole(&format!(
+            "SELECT x FROM {files} WHERE x < 60000 UNION ALL SELECT x FROM of_{format} WHERE x >= 60000"
+        ));
+    }
+    place.run("SET preserve_order = false");
+    assert_eq!(place.run("SELECT count(*), sum(x) FROM '@csv/*.csv'"), ["120000|7199940000"]);
+}
+
+/// Files of one row group each are fewer than the partitions, and one that is longer than all others ends last.
+#[test]
+fn files_of_all_sizes_stay_in_their_order() {
+    let place = Place::with(&many_threads());
+    for format in ["csv", "parquet"] {
+        fs::create_dir(place.at(format)).unwrap();
+    }
+    let mut first = 0;
+    for (file, rows) in [200_000, 1, 30, 50_000, 0, 7].into_iter().enumerate() {
+        for format in ["csv", "parquet"] {
+            let numbers = format!("SELECT unnest(range({first}, {})) AS x", first + rows);
+            place.run(&format!("COPY ({numbers}) TO '@{format}/{file}.{format}'"));
+        }
+        first += rows;
+    }
+    for format in ["csv", "parquet"] {
+        let found = place.rows_as_they_come(&format!("SELECT x FROM '@{format}/*.{format}' WHERE x >= 199000"));
+        assert!(found.iter().enumerate().all(|(at, x)| *x == (199_000 + at).to_string()), "{format}");
+        assert_eq!(found.len(), first - 199_000, "{format}");
+        place.run(&format!("COPY (FROM '@{format}/*.{format}') TO '@all.{format}'"));
+        assert_eq!(place.run(&format!("SELECT x FROM '@all.{format}' LIMIT 2 OFFSET 200000")), ["200000", "200001"]);
     }
 }

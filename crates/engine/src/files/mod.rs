@@ -35,7 +35,7 @@ use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::ListingTableUrl;
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
@@ -498,14 +498,28 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
 }
 
+/// A scan of text files as one stream, each file of which all threads parse; `None` for files of other formats.
+pub(crate) fn one_after_another(scan: &FileScanConfig, threads: usize) -> Option<FileScanConfig> {
+    let source = scan.file_source().as_ref();
+    let source = csv::parsed_by(source, threads).or_else(|| json::parsed_by(source, threads))?;
+    let files = scan.file_groups.iter().flat_map(|group| group.files().to_vec()).collect();
+    let files = vec![FileGroup::new(files)];
+    Some(FileScanConfigBuilder::from(scan.clone()).with_source(source).with_file_groups(files).build())
+}
+
 /// Gives the rows of a large text file, which come as one stream, to as many as there are threads. Rows in an order that
 /// was asked for stay in it.
 pub(crate) fn spread(plan: Arc<dyn ExecutionPlan>, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    let is_one = plan.output_partitioning().partition_count() == 1 && plan.output_ordering().is_none();
-    if threads < 2 || !is_one || text_bytes(&plan) < SPREAD_BYTES {
+    if threads < 2 || !is_large_text(&plan) {
         return Ok(plan);
     }
     Ok(Arc::new(RepartitionExec::try_new(plan, Partitioning::RoundRobinBatch(threads))?))
+}
+
+/// Whether a plan gives the rows of a large text file in one stream.
+pub(crate) fn is_large_text(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_one = plan.output_partitioning().partition_count() == 1 && plan.output_ordering().is_none();
+    is_one && text_bytes(plan) >= SPREAD_BYTES
 }
 
 /// Bytes of text files at the end of a chain of operators.

@@ -10,7 +10,7 @@
 
 pub(crate) mod partition;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,10 +32,11 @@ use self::partition::Router;
 use crate::catalog::row::{self, EncodedRows};
 use crate::catalog::{PartitionBy, SegmentEntry};
 use crate::database::Database;
+use crate::files;
 use crate::fresh::FewRows;
-use crate::lower::FusedExec;
+use crate::lower::{FusedExec, Fusing};
 use crate::query::Query;
-use crate::settings::Settings;
+use crate::settings::{RowOrder, Settings};
 use crate::snapshot::{SegmentFile, Table};
 use crate::{Error, ErrorKind, Result};
 
@@ -283,8 +284,13 @@ async fn load_in(
     {
         target.query.expect_rows(*rows as u64);
     }
-    let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
     let few = Arc::new(Few { most_rows, ..Few::default() });
+    if target.partition_by.is_none() && in_order(&context) && files::is_large_text(&plan) {
+        let threads = context.session_config().target_partitions();
+        let (segments, rows) = load_runs(execute_stream(plan, context)?, target, &few, beside, threads).await?;
+        return Ok(Loaded { segments, rows: strict_rows(rows, target)? });
+    }
+    let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
     for (index, stream) in streams.into_iter().enumerate() {
         let (target, few, beside) = (target.clone(), Arc::clone(&few), beside.clone());
         tasks.spawn(async move { (index, load_stream(stream, target, &few, &beside).await) });
@@ -297,20 +303,121 @@ async fn load_in(
     }
     loaded.sort_by_key(|(index, _)| *index);
     let (mut segments, mut batches) = (Vec::new(), Vec::new());
-    for (_, (of_stream, few)) in loaded {
+    for (_, (of_stream, rows)) in loaded {
+        // Streams that ended before the others made it worth a segment come before those.
+        if !of_stream.is_empty() && !batches.is_empty() {
+            segments.extend(packed(std::mem::take(&mut batches), target).await?);
+        }
         segments.extend(of_stream);
-        batches.extend(few);
+        batches.extend(rows);
     }
     if !few.is_few() && !batches.is_empty() {
-        // Streams that ended before the others made it worth a segment.
-        let mut set = SegmentSet::new(target.clone())?;
-        for batch in std::mem::take(&mut batches) {
-            set.add(&batch).await?;
-        }
-        segments.extend(set.finish().await?);
+        segments.extend(packed(std::mem::take(&mut batches), target).await?);
     }
     segments.sort_by_key(|segment| segment.partition);
     Ok(Loaded { segments, rows: strict_rows(batches, target)? })
+}
+
+/// Rows in segments of their own.
+async fn packed(batches: Vec<RecordBatch>, target: &Target) -> Result<Vec<SegmentEntry>> {
+    let mut set = SegmentSet::new(target.clone())?;
+    for batch in batches {
+        set.add(&batch).await?;
+    }
+    set.finish().await
+}
+
+/// Whether rows stay in the order of their file.
+fn in_order(context: &TaskContext) -> bool {
+    let fusing = context.session_config().get_extension::<Fusing>();
+    fusing.is_some_and(|fusing| fusing.order == RowOrder::Stored)
+}
+
+/// Runs of one stream's rows, each of which is packed into a segment by a task of its own.
+struct Runs<'a> {
+    target: &'a Target,
+    /// The run that is not full.
+    open: Vec<RecordBatch>,
+    open_rows: u64,
+    packing: VecDeque<Writing>,
+    written: Vec<SegmentEntry>,
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.target.files.abandoned.lock().unwrap_or_else(PoisonError::into_inner).extend(self.packing.drain(..));
+    }
+}
+
+impl Runs<'_> {
+    /// Adds rows; a full run is packed once no more than `most` are.
+    async fn add(&mut self, mut batch: RecordBatch, most: usize) -> Result<()> {
+        loop {
+            let space = self.target.segment_rows.saturating_sub(self.open_rows).max(1);
+            let rows = usize::try_from(space).unwrap_or(usize::MAX).min(batch.num_rows());
+            self.open.push(batch.slice(0, rows));
+            self.open_rows += rows as u64;
+            batch = batch.slice(rows, batch.num_rows() - rows);
+            if self.open_rows >= self.target.segment_rows {
+                self.pack();
+            }
+            while self.packing.len() > most {
+                self.join().await?;
+            }
+            if batch.num_rows() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn pack(&mut self) {
+        let (batches, target) = (std::mem::take(&mut self.open), self.target.clone());
+        self.open_rows = 0;
+        self.packing.push_back(spawn_blocking(move || {
+            let mut set = SegmentSet::new(target)?;
+            for batch in batches {
+                let full = set.append(&batch)?;
+                set.write_now(full)?;
+            }
+            set.finish_blocking()
+        }));
+    }
+
+    /// Waits for the first run that is being packed.
+    async fn join(&mut self) -> Result<()> {
+        let Some(first) = self.packing.front_mut() else { return Ok(()) };
+        let written = first.await;
+        self.packing.pop_front();
+        let written = written.map_err(|e| Error::new(ErrorKind::Internal, format!("a writing task died: {e}")))?;
+        self.written.extend(written?);
+        Ok(())
+    }
+}
+
+/// Loads one stream in its order: segments that follow each other or, if they are few, its rows.
+async fn load_runs(
+    mut stream: SendableRecordBatchStream,
+    target: &Target,
+    few: &Few,
+    beside: &Beside,
+    most: usize,
+) -> Result<OfStream> {
+    let mut runs = Runs { target, open: Vec::new(), open_rows: 0, packing: VecDeque::new(), written: Vec::new() };
+    while let Some(batch) = stream.next().await {
+        let batch = beside.take(batch?, &target.schema)?;
+        few.count(&batch);
+        runs.add(batch, most).await?;
+    }
+    if few.is_few() && runs.packing.is_empty() && runs.written.is_empty() {
+        return Ok((Vec::new(), std::mem::take(&mut runs.open)));
+    }
+    if !runs.open.is_empty() {
+        runs.pack();
+    }
+    while !runs.packing.is_empty() {
+        runs.join().await?;
+    }
+    Ok((std::mem::take(&mut runs.written), Vec::new()))
 }
 
 /// Rows that are there already; `None` if there are too many of them to be worth no segment.

@@ -9,7 +9,8 @@
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
 //! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds, and so
-//!   does a TIMESTAMP(9) beside a literal that nanoseconds do not reach.
+//!   does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A TIMESTAMP(9) beside columns of dates and other timestamps
+//!   becomes a decimal of its nanoseconds, and so do they.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
@@ -115,12 +116,15 @@ fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
 
 fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     let has = |is: fn(&DataType) -> bool| types.iter().any(is);
-    let mut changed = false;
+    let (mut changed, mut settled) = (false, types.to_vec());
     if has(DataType::is_decimal) && has(is_text) {
         let all_fit = types.iter().filter(|t| t.is_decimal()).all(fits_any_decimal);
         let mut is_wide = false;
-        for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, data_type)| is_text(data_type)) {
+        for (expr, data_type) in exprs.iter_mut().zip(&mut settled).filter(|(_, data_type)| is_text(data_type)) {
             if let Some(decimal) = decimal(expr) {
+                if let Expr::Literal(value, _) = &decimal {
+                    *data_type = value.data_type();
+                }
                 **expr = decimal;
             } else if let Expr::Literal(value, _) = &**expr {
                 // Of more digits than a DECIMAL has. Of what is no number it is told elsewhere.
@@ -137,8 +141,8 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
         }
         changed = true;
     }
-    if let Some(wide) = wide_decimal(exprs, types) {
-        for (expr, data_type) in exprs.iter_mut().zip(types) {
+    if let Some(wide) = wide_decimal(exprs, &settled) {
+        for (expr, data_type) in exprs.iter_mut().zip(&settled) {
             if *data_type != wide && !data_type.is_null() {
                 let value = std::mem::take(&mut **expr);
                 **expr = cast(value, wide.clone());
@@ -158,6 +162,9 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
             }
         }
     }
+    if nanoseconds(exprs, types) {
+        return true;
+    }
     let is_nano = |t: &DataType| *t == DataType::Timestamp(TimeUnit::Nanosecond, None);
     let is_moment = |t: &DataType| matches!(t, DataType::Timestamp(_, None)) && !is_nano(t);
     let is_beyond = types.iter().any(is_nano) && exprs.iter().any(|expr| is_beyond_nanoseconds(expr));
@@ -173,16 +180,56 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     changed
 }
 
-/// The type for decimals, and integers beside them, where one that may use all of its digits has no room for them in 38.
+/// Makes numbers of nanoseconds beside moments that may have too many of them; whether there are any.
+fn nanoseconds(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    let is_local = |t: &DataType| matches!(t, DataType::Date32 | DataType::Timestamp(_, None) | DataType::Null);
+    let is_zoned = |t: &DataType| matches!(t, DataType::Timestamp(_, Some(_)) | DataType::Null);
+    let is_nano = |t: &DataType| matches!(t, DataType::Timestamp(Nanosecond, _));
+    let may_be_beyond = |(expr, t): (&&mut Expr, &DataType)| {
+        matches!(t, DataType::Date32 | DataType::Timestamp(Second | Millisecond | Microsecond, _)) && !is_constant(expr)
+    };
+    let are_alike = types.iter().all(is_local) || types.iter().all(is_zoned);
+    if !are_alike || !types.iter().any(is_nano) || !exprs.iter().zip(types).any(may_be_beyond) {
+        return false;
+    }
+    let number = |moment: Expr| cast(cast(moment, DataType::Int64), DataType::Decimal128(19, 0));
+    for (expr, data_type) in exprs.iter_mut().zip(types) {
+        let moment = std::mem::take(&mut **expr);
+        **expr = match data_type {
+            DataType::Null => moment,
+            nano if is_nano(nano) => number(moment),
+            other => {
+                let zone = if let DataType::Timestamp(_, zone) = other { zone.clone() } else { None };
+                let thousand = Expr::Literal(ScalarValue::Decimal128(Some(1000), 4, 0), None);
+                number(cast(moment, DataType::Timestamp(Microsecond, zone))) * thousand
+            }
+        };
+    }
+    true
+}
+
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(..) => true,
+        Expr::Cast(cast) => matches!(*cast.expr, Expr::Literal(..)),
+        _ => false,
+    }
+}
+
+/// The type for decimals, and integers beside them, where one that may use all of its digits, as a literal does, has no room for them in 38.
 /// Sums and products of fewer digits are left alone: pipelines compare no wider ones.
 fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
     const MOST: i16 = DECIMAL128_MAX_PRECISION as i16;
+    // Digits before the point that fractions leave, at least.
+    const LEAST: i16 = 10;
     let (mut whole, mut scale, mut full, mut has_decimal) = (0, 0, 0, false);
     for (expr, data_type) in exprs.iter().zip(types) {
         let (digits, places, is_full) = match data_type {
             DataType::Decimal128(p, s) => {
                 has_decimal = true;
-                (i16::from(*p) - i16::from(*s), i16::from(*s), *p == DECIMAL128_MAX_PRECISION)
+                let is_full = *p == DECIMAL128_MAX_PRECISION || matches!(expr, Expr::Literal(..));
+                (i16::from(*p) - i16::from(*s), i16::from(*s), is_full)
             }
             integer if integer.is_integer() => (integer_digits(expr, integer), 0, true),
             DataType::Null => continue,
@@ -192,7 +239,7 @@ fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
         full = full.max(if is_full { digits } else { 0 });
     }
     let precision = u8::try_from(whole + scale).ok().filter(|precision| *precision <= DECIMAL256_MAX_PRECISION)?;
-    let is_wide = has_decimal && full + scale > MOST;
+    let is_wide = has_decimal && (full + scale > MOST || MOST - scale < whole.min(LEAST));
     is_wide.then_some(DataType::Decimal256(precision, i8::try_from(scale).ok()?))
 }
 
@@ -323,6 +370,13 @@ mod tests {
             ("d IN (SELECT TIMESTAMP '2020-01-01 00:00:00')", "1"),
             ("d > TIMESTAMP '2020-01-01 00:00:01'", "1"),
             ("d = TIMESTAMP '2020-01-01 00:00:00'", "1"),
+            ("d > CAST('2020-01-01' AS TIMESTAMP(9))", "1"),
+            ("d >= arrow_cast(TIMESTAMP '2020-01-01', 'Timestamp(Nanosecond, None)')", "2"),
+            ("d IN (arrow_cast(TIMESTAMP '2020-01-01', 'Timestamp(Nanosecond, None)'), NULL)", "1"),
+            ("n < 99999999999999999999999999999999999999", "2"),
+            ("CAST(0.5 AS DECIMAL(38, 38)) < '12'", "2"),
+            ("CAST(0.5 AS DECIMAL(38, 38)) < n", "2"),
+            ("CAST(i % 3 * 0.1 AS DECIMAL(38, 38)) < '12'", "2"),
         ] {
             let query = format!("SELECT count(*) FROM {table} WHERE {condition}");
             assert_eq!(rows(&query).await, [expected], "{condition}");

@@ -35,11 +35,13 @@ mod grouping;
 mod grouping_sets;
 mod guards;
 mod in_lists;
+pub(crate) mod in_order;
 mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
 pub(crate) mod like_escapes;
 mod list_concatenation;
+mod list_functions;
 mod list_lengths;
 mod list_order;
 mod literal_casts;
@@ -70,8 +72,8 @@ mod postgres_catalogs;
 mod quantified;
 mod recursive_limits;
 mod refused;
-mod refused_between;
 mod refused_casts;
+mod refused_operators;
 mod regexp_replacement;
 mod regexp_rows;
 mod regressions;
@@ -232,6 +234,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     }
     functions.extend(subquery_lists::functions());
     functions.extend(long_texts::functions());
+    functions.extend(list_functions::functions());
     functions.extend(monotone_functions::functions());
     if keeps("settled_rounding") {
         functions.extend(rounding::functions());
@@ -320,7 +323,7 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         // Offsets are texts until types are settled.
         Arc::new(window_frames::WindowFrames),
     ];
-    rules.push(Arc::new(refused_between::RefusedBetween));
+    rules.push(Arc::new(refused_operators::RefusedOperators));
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
@@ -481,7 +484,7 @@ async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionRe
         if hints.learn(&failed.error, &failed.taken) {
             continue;
         }
-        if is_folded {
+        if is_folded || !may_be_of_names(&failed.error) {
             return Err(failed.error);
         }
         match folded_names::folded(&statement, state).await? {
@@ -489,6 +492,13 @@ async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionRe
             None => return Err(failed.error),
         }
     }
+}
+
+/// Whether other letters of a name may mend an error: what a file or its system refuses, they do not.
+fn may_be_of_names(error: &DataFusionError) -> bool {
+    let DataFusionError::External(ours) = error.find_root() else { return true };
+    let kind = ours.downcast_ref::<Error>().map(Error::kind);
+    kind.is_none_or(|kind| matches!(kind, ErrorKind::Syntax | ErrorKind::NotFound | ErrorKind::Invalid))
 }
 
 /// Why a statement was not planned.
@@ -539,7 +549,8 @@ pub(crate) async fn physical_plan_of_optimized(
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let operators = operators_of_optimized(state, optimized).await;
-    runnable(operators.map_err(|e| subquery_errors::explained(e, asked))?, query)
+    let operators = operators.map_err(|e| subquery_errors::explained(e, asked))?;
+    runnable(in_order::ordered(operators, state)?, query)
 }
 
 /// A plan as operators that are about to run for `query`.
@@ -548,7 +559,7 @@ pub(crate) async fn physical_plan(
     plan: &LogicalPlan,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    runnable(operators(state, plan).await?, query)
+    runnable(in_order::ordered(operators(state, plan).await?, state)?, query)
 }
 
 async fn operators_of_optimized(

@@ -79,7 +79,12 @@ fn settle(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             ScalarUDF::from(settled).call(vec![value.clone()])
         }
         None => {
-            let settled = Rounding::new(rounding.kind, Places::PerRow);
+            // Kept as it is: DataFusion would make an INTEGER of it, which not all are.
+            let is_whole = expressions::type_of(places, schema).is_integer();
+            let mut settled = Rounding::new(rounding.kind, Places::PerRow);
+            if is_whole {
+                settled.signature = Signature::any(2, Volatility::Immutable);
+            }
             ScalarUDF::from(settled).call(vec![value.clone(), places.clone()])
         }
     };

@@ -1,6 +1,8 @@
 //! `sqrt(x)` of a REAL is a DOUBLE, as in PostgreSQL and DuckDB.
 //!
-//! DataFusion computes roots, logarithms, powers and angles of a REAL in single precision: `sqrt(2::REAL)` is 1.4142135.
+//! DataFusion computes roots, logarithms, powers and angles of a REAL in single precision: `sqrt(2::REAL)` is 1.4142135. It has a
+//! logarithm of decimals for itself, with no room for the base where all 38 digits are behind the point; its result is a DOUBLE,
+//! and so is the decimal here.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -44,15 +46,17 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         return Transformed::no(expr);
     }
     let Expr::ScalarFunction(call) = &mut expr else { return Transformed::no(expr) };
-    let mut is_single = false;
+    let is_logarithm = call.name() == "log";
+    let mut is_changed = false;
     for arg in &mut call.args {
-        if matches!(expressions::type_of(arg, schema), DataType::Float16 | DataType::Float32) {
-            let single = std::mem::take(arg);
-            *arg = cast(single, DataType::Float64);
-            is_single = true;
+        let data_type = expressions::type_of(arg, schema);
+        if matches!(data_type, DataType::Float16 | DataType::Float32) || is_logarithm && data_type.is_decimal() {
+            let value = std::mem::take(arg);
+            *arg = cast(value, DataType::Float64);
+            is_changed = true;
         }
     }
-    if is_single { Transformed::yes(expr) } else { Transformed::no(expr) }
+    if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray, UInt64Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{cast, concat};
+use arrow::compute::{cast, concat, take};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_err};
@@ -91,7 +91,7 @@ impl ReadStrings {
     fn read(&self, strings: &ArrayRef, target: &DataType, zone: Zone) -> Result<ArrayRef> {
         match (strings.data_type(), target) {
             (DataType::List(_), DataType::List(item)) => {
-                let lists = strings.as_list::<i32>();
+                let lists = own_items(strings.as_list())?;
                 let values = self.read(lists.values(), item.data_type(), zone)?;
                 let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
                 Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
@@ -147,6 +147,17 @@ impl Kernel for ReadStrings {
     }
 }
 
+/// Lists of which no item is left that belongs to another row, or to NULL.
+fn own_items(lists: &ListArray) -> Result<ListArray> {
+    let (first, last) = (lists.value_offsets().first(), lists.value_offsets().last());
+    let are_all = first == Some(&0) && last.is_some_and(|last| usize::try_from(*last) == Ok(lists.values().len()));
+    if are_all && lists.null_count() == 0 {
+        return Ok(lists.clone());
+    }
+    let rows = UInt64Array::from_iter_values(0..lists.len() as u64);
+    Ok(take(lists, &rows, None)?.as_list().clone())
+}
+
 fn malformed(text: &str) -> Error {
     let error = Error::new(ErrorKind::Data, format!("{} is no array", shown(text))).breaking(Rule::Form);
     error.with_hint("one is written '{1,2,NULL}', or '{\"a b\",c}'")
@@ -182,6 +193,14 @@ mod tests {
             let query = format!(r#"SELECT {expr} FROM (VALUES ('{{a,"b c",null}}')) AS t(x)"#);
             assert_eq!(rows(&query).await, [expected], "{expr}");
         }
+    }
+
+    #[tokio::test]
+    async fn items_of_other_rows_are_not_read() {
+        let table = "(VALUES (1, ARRAY['a']), (2, ARRAY['1', '2']), (3, ARRAY['b']), (4, NULL)) AS t(i, x)";
+        let query =
+            format!("SELECT CAST(x AS INTEGER[]) FROM (SELECT * FROM {table} ORDER BY i LIMIT 1 OFFSET 1) AS s");
+        assert_eq!(rows(&query).await, ["[1, 2]"]);
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 //!
 //! Each of its partitions has a [`BlockStream`]: what is wanted is known beforehand, and comes while operators above work
 //! on what is there. Its memory is asked of the statement's pool; who is refused it reads each block when it is wanted.
-//! Fresh rows are in memory already, and come after the blocks.
+//! Fresh rows are in memory already, and come after the blocks. The rows of a partition come after those of the partition before
+//! it: read one after the other, they are in the table's order.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,7 +27,7 @@ use datafusion::physical_plan::{
 use futures::Stream;
 use onehop_io::Ledger;
 use onehop_segment::packed::VECTOR_ROWS;
-use onehop_segment::{AheadFacts, BlockColumn, BlockStream};
+use onehop_segment::{AheadFacts, BLOCK_ROWS, BlockColumn, BlockStream};
 
 use super::{BlockRef, ScanPlan};
 use crate::Error;
@@ -45,6 +46,8 @@ const PARTITION_BYTES: usize = 32 << 20;
 
 /// Fresh rows are dealt to partitions by so many.
 const FRESH_ROWS: usize = 8 * VECTOR_ROWS;
+/// A block counts as so many of these.
+const BLOCK_WEIGHT: usize = BLOCK_ROWS.div_ceil(FRESH_ROWS);
 
 /// Reads segments, and then fresh rows.
 #[derive(Debug)]
@@ -54,9 +57,8 @@ pub struct SegmentScanExec {
     /// The wanted columns, by their place in the table; that of row addresses is after them all.
     projection: Vec<usize>,
     limit: Option<usize>,
-    /// Blocks of each output partition.
-    shares: Vec<Range<usize>>,
-    /// Fresh rows, dealt to the partitions in turns.
+    /// Blocks, and slices of fresh rows, of each output partition.
+    shares: Vec<(Range<usize>, Range<usize>)>,
     fresh: Vec<FreshSlice>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -80,7 +82,15 @@ impl SegmentScanExec {
         let fresh = plan.fresh.slices(FRESH_ROWS)?;
         let partitions = partitions.min(plan.blocks.len() + fresh.len()).max(1);
         let blocks = plan.blocks.len();
-        let shares = (0..partitions).map(|p| p * blocks / partitions..(p + 1) * blocks / partitions).collect();
+        let end = |partition: usize| {
+            let weight = (blocks * BLOCK_WEIGHT + fresh.len()) * partition / partitions;
+            (blocks.min(weight / BLOCK_WEIGHT), weight.saturating_sub(blocks * BLOCK_WEIGHT))
+        };
+        let shares = (0..partitions).map(|p| {
+            let ((block, slice), (end_block, end_slice)) = (end(p), end(p + 1));
+            (block..end_block, slice..end_slice)
+        });
+        let shares = shares.collect();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&schema)),
             Partitioning::UnknownPartitioning(partitions),
@@ -195,7 +205,7 @@ impl ExecutionPlan for SegmentScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let Some(share) = self.shares.get(partition) else {
+        let Some((share, slices)) = self.shares.get(partition) else {
             return Err(DataFusionError::Internal(format!("the scan has no partition {partition}")));
         };
         let query = context.session_config().get_extension::<Query>();
@@ -208,7 +218,7 @@ impl ExecutionPlan for SegmentScanExec {
         let memory = self.ahead_memory(&context);
         let wanted = self.wanted(share.clone());
         let blocks = wanted.iter().map(|block| (&block.segment, block.block)).collect();
-        let fresh: Vec<FreshSlice> = self.fresh.iter().skip(partition).step_by(self.shares.len()).cloned().collect();
+        let fresh: Vec<FreshSlice> = self.fresh.get(slices.clone()).unwrap_or_default().to_vec();
         let (requested, columns) = (self.plan.requested, self.columns());
         Ok(Box::pin(ScanStream {
             blocks: BlockStream::new(requested, blocks, columns.clone(), &ledger, memory.size()),

@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::files;
 use crate::load::{self, Beside, KeptRows, Loaded, Target};
-use crate::planner;
+use crate::planner::{self, in_order};
 use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::settings::Settings;
@@ -269,7 +269,11 @@ pub(super) async fn load(
         [] => plan,
         columns => sorted(plan, columns, target, first)?,
     };
-    let physical = files::spread(context.physical_plan(plan).await?, context.state()?.config().target_partitions())?;
+    let (physical, state) = (context.physical_plan(plan).await?, context.state()?);
+    let physical = match in_order::is_asked(state) {
+        true => physical,
+        false => files::spread(physical, state.config().target_partitions())?,
+    };
     context.query.planned();
     load::load(physical, context.state()?.task_ctx(), target, most_rows, beside).await
 }

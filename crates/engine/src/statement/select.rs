@@ -8,6 +8,7 @@ use datafusion::sql::parser::Statement as DataFusionStatement;
 
 use super::{Context, whole_file};
 use crate::lower::Optimized;
+use crate::planner::in_order;
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
@@ -53,5 +54,6 @@ pub(super) async fn known(plan: Arc<Optimized>, context: &Context<'_>) -> Result
 
 fn rows(physical: Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Rows> {
     context.query.planned();
-    Rows::new(execute_stream(physical, context.state()?.task_ctx())?, &context.query)
+    let state = context.state()?;
+    Rows::new(execute_stream(in_order::one_stream(physical, state), state.task_ctx())?, &context.query)
 }

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{Context, normal};
 use crate::files::functions::{self, FileCall};
 use crate::resolve::{CATALOG, SCHEMA};
-use crate::{Result, files, planner};
+use crate::{Error, ErrorKind, Result, files, planner};
 
 /// Fewer columns are planned like those of any other table.
 const WIDE_COLUMNS: usize = 1000;
@@ -31,8 +31,12 @@ pub(super) async fn plan(
     let state = context.state()?;
     let schema = state.catalog_list().catalog(CATALOG).and_then(|catalog| catalog.schema(SCHEMA));
     let Some(schema) = schema else { return Ok(None) };
-    // What is wrong with it, planning says as well.
-    let Ok(Some(table)) = schema.table(&name).await else { return Ok(None) };
+    let table = match schema.table(&name).await.map_err(Error::from) {
+        Ok(Some(table)) => table,
+        // A system that does not answer is not asked a second time; what else is wrong, planning says as well.
+        Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+        _ => return Ok(None),
+    };
     if table.schema().fields().len() < WIDE_COLUMNS {
         return Ok(None);
     }
@@ -41,10 +45,11 @@ pub(super) async fn plan(
         1 => scan,
         _ => Arc::new(CoalescePartitionsExec::new(scan)),
     };
-    Ok(Some(match limit {
+    let plan: Arc<dyn ExecutionPlan> = match limit {
         Some(limit) => Arc::new(GlobalLimitExec::new(one, 0, Some(limit))),
         None => one,
-    }))
+    };
+    Ok(Some(planner::in_order::ordered(plan, state)?))
 }
 
 /// Whether a statement reads a single file, as far as its own words say: most do not, and are not looked at any further.

@@ -210,6 +210,7 @@ impl CsvFormat {
         }
         let chunks = Mutex::new((self.chunks(name, path, shape)?, 0));
         let found = Mutex::new(shape.sniffed.forms.clone());
+        let unread = Mutex::new(None);
         let (first, null) = (shape.sniffed.header.is_some(), self.given().null);
         let dialect = shape.sniffed.dialect;
         let work = || {
@@ -217,8 +218,14 @@ impl CsvFormat {
             loop {
                 let next = {
                     let mut chunks = chunks.lock().unwrap_or_else(PoisonError::into_inner);
-                    // What cannot be read is an error of the scan.
-                    let next = if chunks.1 > most { None } else { chunks.0.next().ok().flatten() };
+                    let next = if chunks.1 > most { Ok(None) } else { chunks.0.next() };
+                    // A record that is none is an error of the scan, which says what else there is to say of it.
+                    let next = next.unwrap_or_else(|fault| {
+                        if matches!(fault, Fault::Io(_)) {
+                            *unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+                        }
+                        None
+                    });
                     chunks.1 += next.as_ref().map_or(0, |chunk| chunk.bytes.len());
                     next
                 };
@@ -233,6 +240,9 @@ impl CsvFormat {
             work();
             helpers.into_iter().for_each(|helper| _ = helper.join());
         });
+        if let Some(fault) = unread.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(fault);
+        }
         shape.sniffed.forms = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(())
     }
@@ -439,6 +449,12 @@ struct CsvSource {
     /// Chunks of a file that are parsed at a time.
     parsers: usize,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// The source, if it is of this format, with so many chunks that are parsed at a time.
+pub(super) fn parsed_by(source: &dyn FileSource, parsers: usize) -> Option<Arc<dyn FileSource>> {
+    let source: &CsvSource = source.downcast_ref()?;
+    Some(Arc::new(CsvSource { parsers, ..source.clone() }))
 }
 
 impl FileSource for CsvSource {

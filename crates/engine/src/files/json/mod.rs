@@ -178,6 +178,12 @@ struct JsonSource {
     metrics: ExecutionPlanMetricsSet,
 }
 
+/// The source, if it is of this format, with so many chunks that are parsed at a time.
+pub(super) fn parsed_by(source: &dyn FileSource, parsers: usize) -> Option<Arc<dyn FileSource>> {
+    let source: &JsonSource = source.downcast_ref()?;
+    Some(Arc::new(JsonSource { parsers, ..source.clone() }))
+}
+
 impl FileSource for JsonSource {
     fn create_file_opener(
         &self,
