@@ -52,6 +52,10 @@ const DIFFER: [&str; 19] = [
 /// Functions with an argument that must be the same for all rows: one row alone could have another.
 const OF_CONSTANTS: [&str; 3] = ["array_sort", "list_sort", "to_time"];
 
+/// Functions that compute no argument that they do not need. A constant that is none of its type is an error all the same, as in
+/// PostgreSQL: it is read when the statement is planned.
+const LAZY: [&str; 4] = ["coalesce(", "ifnull(", "nvl(", "nvl2("];
+
 /// Functions whose results are as large as an argument says: extremes would fill the memory.
 const AS_LARGE_AS_ASKED: [&str; 11] = [
     "array_repeat",
@@ -279,6 +283,10 @@ impl Suite {
                 continue;
             }
             let folded = self.folded(&sql, row, columns).await;
+            let is_unread = folded.as_ref().is_err_and(|e| !e.starts_with("PANIC"));
+            if is_unread && LAZY.iter().any(|lazy| call.starts_with(lazy)) {
+                continue;
+            }
             if let Some(difference) = difference(&answer, &folded) {
                 let values: Vec<String> = self.row(row, columns).values().map(|value| format!("{value:?}")).collect();
                 self.differs(call, format!("of {}: {difference}", values.join(", ")));
