@@ -37,8 +37,8 @@ impl Home {
         Ok(Self { database, devices, workers })
     }
 
-    /// Closes the database, which can be opened again when this has returned: what was cancelled has noticed by then, unless it
-    /// takes more than two seconds.
+    /// Closes the database, so that it can be opened again. Waits up to two seconds for cancelled
+    /// statements to end.
     pub fn close(self) {
         let Self { database, devices, mut workers } = self;
         drop((database, devices));

@@ -586,9 +586,9 @@ impl Session {
         state.config_mut().set_extension(Arc::clone(query));
         let cache = Arc::new(self.database.cache().by_path(settings.io_path()));
         let placing = Placing::new(self.database.known(), settings);
-        let (mode, fallback, order) = (settings.exec_mode(), settings.exec_fallback(), settings.row_order());
-        let fusing = Fusing { mode, cache, fallback, placing, order };
+        let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback(), placing };
         state.config_mut().set_extension(Arc::new(fusing));
+        state.config_mut().set_extension(Arc::new(settings.row_order()));
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();
         state

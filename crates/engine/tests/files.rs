@@ -715,7 +715,7 @@ fn many_threads() -> DatabaseOptions {
     support::options(&settings)
 }
 
-/// Of a scan's rows, and of a table's, one after the other: `SELECT .. LIMIT`, copies and tables that are made of them.
+/// `SELECT .. LIMIT`, copies and new tables keep the order of files and of tables.
 #[test]
 fn rows_stay_in_their_order() {
     let place = Place::with(&many_threads());
@@ -762,7 +762,7 @@ fn rows_stay_in_their_order() {
     assert_eq!(place.run("SELECT count(*), sum(x) FROM '@csv/*.csv'"), ["120000|7199940000"]);
 }
 
-/// Files of one row group each are fewer than the partitions, and one that is longer than all others ends last.
+/// There are fewer row groups than partitions, and one file is longer than all others.
 #[test]
 fn files_of_all_sizes_stay_in_their_order() {
     let place = Place::with(&many_threads());

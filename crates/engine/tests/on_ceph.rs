@@ -173,7 +173,7 @@ fn what_is_wrong_is_said_of_the_path() {
     place.put("/odd/a\tb.parquet", b"");
     place.says("FROM '@/odd/*.parquet'", ErrorKind::Invalid, &["its name cannot be part of a URL"]);
     place.put("/good.csv", b"a\n1\n");
-    // What was seen once is known the next time: a read has no operation of this number then, and is right.
+    // The client remembers a name: a later read has no operation of this number, and is right.
     let mut refused = 0;
     for at in 0..8 {
         let before = client.operations();

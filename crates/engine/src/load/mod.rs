@@ -34,9 +34,10 @@ use crate::catalog::{PartitionBy, SegmentEntry};
 use crate::database::Database;
 use crate::files;
 use crate::fresh::FewRows;
-use crate::lower::{FusedExec, Fusing};
+use crate::lower::FusedExec;
+use crate::planner::in_order;
 use crate::query::Query;
-use crate::settings::{RowOrder, Settings};
+use crate::settings::Settings;
 use crate::snapshot::{SegmentFile, Table};
 use crate::{Error, ErrorKind, Result};
 
@@ -285,7 +286,8 @@ async fn load_in(
         target.query.expect_rows(*rows as u64);
     }
     let few = Arc::new(Few { most_rows, ..Few::default() });
-    if target.partition_by.is_none() && in_order(&context) && files::is_large_text(&plan) {
+    let keeps_order = target.partition_by.is_none() && in_order::is_asked(context.session_config());
+    if keeps_order && files::is_large_text(&plan) {
         let threads = context.session_config().target_partitions();
         let (segments, rows) = load_runs(execute_stream(plan, context)?, target, &few, beside, threads).await?;
         return Ok(Loaded { segments, rows: strict_rows(rows, target)? });
@@ -325,12 +327,6 @@ async fn packed(batches: Vec<RecordBatch>, target: &Target) -> Result<Vec<Segmen
         set.add(&batch).await?;
     }
     set.finish().await
-}
-
-/// Whether rows stay in the order of their file.
-fn in_order(context: &TaskContext) -> bool {
-    let fusing = context.session_config().get_extension::<Fusing>();
-    fusing.is_some_and(|fusing| fusing.order == RowOrder::Stored)
 }
 
 /// Runs of one stream's rows, each of which is packed into a segment by a task of its own.

@@ -62,7 +62,7 @@ pub(crate) use self::relation::is_of_database;
 
 use crate::place::Placing;
 use crate::query::Query;
-use crate::settings::{ExecMode, Fallback, RowOrder};
+use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
 
 /// Why something is not run by pipelines, or what went wrong on the way to find out.
@@ -107,14 +107,12 @@ pub(crate) struct Fusing {
     pub fallback: Fallback,
     /// Where what is lowered runs.
     pub placing: Placing,
-    /// The order of a file's rows.
-    pub order: RowOrder,
 }
 
 impl Fusing {
     /// Whether whatever is lowered for one is what is lowered for the other.
     fn lowers_as(&self, other: &Self) -> bool {
-        let Self { mode, cache, fallback, placing, order: _ } = self;
+        let Self { mode, cache, fallback, placing } = self;
         *mode == other.mode
             && cache.path() == other.cache.path()
             && *fallback == other.fallback

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::functions::core as core_functions;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 use datafusion::prelude::Expr;
+
+use super::declared_as::declared_as;
 
 /// `coalesce`, which knows what strings beside dates and times are.
 pub(super) fn coalesce() -> Arc<ScalarUDF> {
@@ -25,21 +25,7 @@ struct Coalesce {
 }
 
 impl ScalarUDFImpl for Coalesce {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
-    }
+    declared_as!(inner);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let Some(moment) = types.iter().find(|data_type| data_type.is_temporal()) else {

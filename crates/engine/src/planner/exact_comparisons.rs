@@ -180,7 +180,7 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     changed
 }
 
-/// Makes numbers of nanoseconds beside moments that may have too many of them; whether there are any.
+/// Makes decimals of nanoseconds beside columns that nanoseconds may not reach; false if there are none.
 fn nanoseconds(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     let is_local = |t: &DataType| matches!(t, DataType::Date32 | DataType::Timestamp(_, None) | DataType::Null);
@@ -221,7 +221,7 @@ fn is_constant(expr: &Expr) -> bool {
 /// Sums and products of fewer digits are left alone: pipelines compare no wider ones.
 fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
     const MOST: i16 = DECIMAL128_MAX_PRECISION as i16;
-    // Digits before the point that fractions leave, at least.
+    // The fractions leave at least so many digits before the point.
     const LEAST: i16 = 10;
     let (mut whole, mut scale, mut full, mut has_decimal) = (0, 0, 0, false);
     for (expr, data_type) in exprs.iter().zip(types) {

@@ -1,12 +1,13 @@
 //! Rows of files and tables stay in their order where a query asks for no other: the setting `preserve_order`.
 //!
-//! DataFusion deals the files of a scan to its partitions while it runs, deals batches to streams in turns, and joins
-//! streams in the order in which batches come. `FROM 'file' LIMIT 2` has other rows each time then. So:
+//! DataFusion deals the files of a scan to its partitions while it runs, deals batches to streams in
+//! turns, and joins streams in the order in which batches come. `FROM 'file' LIMIT 2` has other rows
+//! each time then. So:
 //!
-//! 1. Each partition of a scan reads its own files, which follow those of the partition before it. Files of text are of one
-//!    partition: all threads parse the one that is being read.
-//! 2. Above the scan, up to the first operator that is not about single rows, no batches are dealt in turns, and streams
-//!    are joined one after the other: [`InOrderExec`].
+//! 1. Each partition of a scan reads its own files, which follow those of the partition before it.
+//!    Files of text are in one partition, and all threads parse the file that is being read.
+//! 2. Above the scan, up to the first operator that is not about single rows, no batches are dealt in
+//!    turns, and [`InOrderExec`] joins streams one after the other.
 //!
 //! Aggregates, sorts and joins keep no order of files. What is above them stays as it is planned.
 
@@ -33,27 +34,26 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
+use datafusion::prelude::SessionConfig;
 use datafusion_datasource::sink::DataSinkExec;
 use futures::StreamExt;
 
 use super::unseen::is_unseen;
 use crate::files;
-use crate::lower::Fusing;
 use crate::scan::SegmentScanExec;
 use crate::settings::RowOrder;
 
 /// Batches of a partition that wait for those before it.
 const AHEAD_BATCHES: usize = 16;
 
-/// Whether the rows of a statement's files stay in their order.
-pub(crate) fn is_asked(state: &SessionState) -> bool {
-    let fusing = state.config().get_extension::<Fusing>();
-    fusing.is_some_and(|fusing| fusing.order == RowOrder::Stored)
+/// Whether a statement keeps the order of stored rows.
+pub(crate) fn is_asked(config: &SessionConfig) -> bool {
+    config.get_extension::<RowOrder>().is_some_and(|order| *order == RowOrder::Stored)
 }
 
 /// The plan, with the rows of files in their order from each of its partitions to the next.
 pub(crate) fn ordered(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
-    if !is_asked(state) {
+    if !is_asked(state.config()) {
         return Ok(plan);
     }
     Ok(match kept(&plan, state.config().target_partitions())? {
@@ -64,7 +64,7 @@ pub(crate) fn ordered(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Res
 
 /// An [`ordered`] plan as one stream.
 pub(crate) fn one_stream(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Arc<dyn ExecutionPlan> {
-    if is_asked(state) && plan.output_partitioning().partition_count() > 1 && is_kept(&plan) {
+    if is_asked(state.config()) && plan.output_partitioning().partition_count() > 1 && is_kept(&plan) {
         return Arc::new(InOrderExec::new(plan));
     }
     plan

@@ -1,9 +1,13 @@
-//! Functions of lists that say of constants what they say of columns, and of any start.
+//! Functions of lists have the same result for constants and for columns.
 //!
-//! DataFusion 55.2.0 takes a NULL for an empty list in `array_has_all` and `array_has_any` where no list of a batch has items, and
-//! makes an empty map of it in `map`, if it is a constant. `array_position(list, item, start)` computes with a start of -2^63 until it panics, and a start
-//! beside the list is an error: in PostgreSQL the search begins with the first item then, or finds nothing. `array_sort(list)` puts
-//! NULL first, where PostgreSQL 18 and DuckDB put it last, and sorts the lists of all rows as the first row says.
+//! DataFusion 55.2.0 differs from PostgreSQL and DuckDB in four of them:
+//!
+//! - `array_has_all` and `array_has_any` take NULL for an empty list where no list of a batch has
+//!   items.
+//! - `map` makes an empty map of a NULL constant.
+//! - `array_position(list, item, start)` panics for a start of -2^63, and refuses a start beside the
+//!   list. PostgreSQL begins with the first item then, or finds nothing.
+//! - `array_sort` puts NULL first, and sorts the lists of all rows as the first row says.
 
 use std::sync::Arc;
 
@@ -11,64 +15,74 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::compute::kernels::length::length;
-use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::Result;
 use datafusion::functions_nested::array_has::{array_has_all_udf, array_has_any_udf};
 use datafusion::functions_nested::map::map_udf;
 use datafusion::functions_nested::position::array_position_udf;
 use datafusion::functions_nested::sort::array_sort_udf;
-use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 use datafusion::scalar::ScalarValue;
 
+use super::declared_as::declared_as;
 use crate::{Error, ErrorKind};
 
 /// The functions, in place of DataFusion's.
 pub(super) fn functions() -> [Arc<ScalarUDF>; 5] {
-    let all = [array_has_all_udf(), array_has_any_udf(), map_udf(), array_position_udf(), array_sort_udf()];
-    all.map(|of| Arc::new(ScalarUDF::from(OfColumns { of })))
+    let all = [
+        (array_has_all_udf(), Correction::NullOfNull),
+        (array_has_any_udf(), Correction::NullOfNull),
+        (map_udf(), Correction::Columns),
+        (array_position_udf(), Correction::Start),
+        (array_sort_udf(), Correction::NullsLast),
+    ];
+    all.map(|(of, correction)| Arc::new(ScalarUDF::from(Corrected { of, correction })))
 }
 
-/// A function that gets columns instead of constants alone, and arguments that it computes with.
+/// What a call does beside DataFusion's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Correction {
+    /// The result of a NULL list is NULL.
+    NullOfNull,
+    /// Constants become columns of one row.
+    Columns,
+    /// Constants become columns of one row, and a start is a number of an item or the one behind the last.
+    Start,
+    /// NULL is sorted last unless the call says otherwise, and the order is a constant.
+    NullsLast,
+}
+
+/// A function of DataFusion's with a correction.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfColumns {
+struct Corrected {
     of: Arc<ScalarUDF>,
+    correction: Correction,
 }
 
-impl ScalarUDFImpl for OfColumns {
-    fn name(&self) -> &str {
-        self.of.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.of.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.of.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.of.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.of.return_field_from_args(args)
-    }
+impl ScalarUDFImpl for Corrected {
+    declared_as!(of);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         self.of.coerce_types(types)
     }
 
-    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match self.name() {
-            "array_sort" => return self.sorted(call),
-            "array_has_all" | "array_has_any" => return self.null_of_null(call),
-            _ => {}
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match self.correction {
+            Correction::NullOfNull => self.null_of_null(call),
+            Correction::Columns => self.of_columns(call, false),
+            Correction::Start => {
+                let has_start = call.args.len() == 3;
+                self.of_columns(call, has_start)
+            }
+            Correction::NullsLast => self.sorted(call),
         }
+    }
+}
+
+impl Corrected {
+    /// A call of columns, of which the third holds starts if there are any.
+    fn of_columns(&self, mut call: ScalarFunctionArgs, has_start: bool) -> Result<ColumnarValue> {
         let is_constant = call.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let has_start = self.name() == "array_position" && call.args.len() == 3;
         if !is_constant && !has_start {
             return self.of.invoke_with_args(call);
         }
@@ -86,9 +100,7 @@ impl ScalarUDFImpl for OfColumns {
             result => Ok(result),
         }
     }
-}
 
-impl OfColumns {
     /// NULL where a list is.
     fn null_of_null(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let (mut nulls, rows) = (None, call.number_rows);
@@ -107,7 +119,7 @@ impl OfColumns {
         if nulls.is_none() {
             return Ok(found);
         }
-        // Whatever the lists of the rows are, an empty constant gives a constant.
+        // DataFusion gives a constant for an empty constant.
         let found = found.into_array(rows)?;
         let found = found.as_boolean();
         let nulls = NullBuffer::union(nulls.as_ref(), found.nulls());

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::compute::kernels::length::length;
-use arrow::datatypes::{DataType, FieldRef, Int64Type};
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::functions::{string, unicode};
-use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
+use super::declared_as::declared_as;
 use crate::postgres::functions::memory_limit_bytes;
 use crate::{Error, ErrorKind, Rule};
 
@@ -47,25 +46,7 @@ struct Bounded {
 }
 
 impl ScalarUDFImpl for Bounded {
-    fn name(&self) -> &str {
-        self.of.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.of.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.of.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.of.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.of.return_field_from_args(args)
-    }
+    declared_as!(of);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         self.of.coerce_types(types)

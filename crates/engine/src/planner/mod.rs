@@ -16,6 +16,7 @@ mod correlated_names;
 mod correlated_subqueries;
 mod date_arithmetic;
 mod decimal_division;
+mod declared_as;
 mod dialect;
 mod equal_values;
 mod exact_comparisons;

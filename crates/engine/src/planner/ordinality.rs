@@ -5,9 +5,10 @@
 //! FROM (SELECT list AS l0) AS lists) AS t (item, number)`. A list is computed once, whatever is in it. LATERAL stands there
 //! only if a column is among the lists.
 //!
-//! `FROM unnest(list)` without the clause becomes `(SELECT unnest(list) AS "unnest") AS ..` where a column is among the lists and
-//! nothing stands before it: such a column is one of a query around, which DataFusion does not see from within the function
-//! (`SELECT (SELECT max(x) FROM unnest(ARRAY[t.a, t.b]) AS u (x)) FROM t`). A series of such columns becomes the same.
+//! `FROM unnest(list)` without the clause becomes `(SELECT unnest(list) AS "unnest") AS ..` where a
+//! column is among the lists and nothing stands before it. The column is one of a query around then,
+//! and DataFusion does not see it from within the function:
+//! `SELECT (SELECT max(x) FROM unnest(ARRAY[t.a, t.b]) AS u (x)) FROM t`. A series is treated alike.
 //!
 //! Django's introspection, psql's `\d+` and node's tools number the columns of a constraint with it.
 
@@ -17,9 +18,9 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
     Select, SelectItem, SetExpr, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, VisitMut, VisitorMut,
-    visit_expressions,
 };
 
+use super::rows_of_functions::has_column;
 use super::{template, visit_statement};
 use crate::{Error, Result};
 
@@ -167,14 +168,6 @@ impl VisitorMut for Named {
         }
         ControlFlow::Break(())
     }
-}
-
-fn has_column(list: &Expr) -> bool {
-    let looked = visit_expressions(list, |expr| match expr {
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    looked.is_break()
 }
 
 #[cfg(test)]

@@ -3,21 +3,22 @@
 //! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2) keeps it through outer
 //! joins, which make rows with NULL in its place. So it takes `ORDER BY c LIMIT 3` above the join for sorted, and
 //! returns any three rows; groups by `c` it takes for sorted, too. While DataFusion's physical rules run, such inputs
-//! are [`Hidden`] behind an operator that promises nothing about its rows; when they are done, it goes again.
+//! are hidden behind an [`unseen`] operator that promises nothing about its rows; when they are done, it goes again.
 
-use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result, Statistics, internal_err};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use super::unseen;
+
+/// The name of the operator in between.
+const HIDDEN: &str = "Hidden";
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -45,7 +46,8 @@ impl PhysicalOptimizerRule for Hide {
                 _ => return Ok(Transformed::no(node)),
             };
             let children = node.children().into_iter().cloned().zip(may_be_missing);
-            let children = children.map(|(child, hides)| if hides { Hidden::wrap(child) } else { child }).collect();
+            let children =
+                children.map(|(child, hides)| if hides { unseen::silent(HIDDEN, child) } else { child }).collect();
             replace_children_if_necessary(node, children).map(Transformed::yes)
         });
         Ok(hidden?.data)
@@ -62,8 +64,8 @@ impl PhysicalOptimizerRule for Hide {
 
 impl PhysicalOptimizerRule for Show {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let shown = plan.transform_up(|node| match node.downcast_ref::<Hidden>() {
-            Some(Hidden { input, .. }) => Ok(Transformed::yes(Arc::clone(input))),
+        let shown = plan.transform_up(|node| match unseen::input_of(&node, HIDDEN) {
+            Some(input) => Ok(Transformed::yes(Arc::clone(input))),
             None => Ok(Transformed::no(node)),
         });
         Ok(shown?.data)
@@ -86,78 +88,6 @@ fn join_type(node: &Arc<dyn ExecutionPlan>) -> Option<JoinType> {
         return Some(*join.join_type());
     }
     node.downcast_ref::<SortMergeJoinExec>().map(SortMergeJoinExec::join_type)
-}
-
-/// An operator's rows, of which nothing is known.
-#[derive(Debug)]
-struct Hidden {
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
-
-impl Hidden {
-    fn wrap(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let properties = PlanProperties::clone(input.properties());
-        let properties = properties.with_eq_properties(EquivalenceProperties::new(input.schema()));
-        Arc::new(Self { input, properties: Arc::new(properties) })
-    }
-}
-
-impl DisplayAs for Hidden {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hidden")
-    }
-}
-
-impl ExecutionPlan for Hidden {
-    fn name(&self) -> &'static str {
-        "Hidden"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop() {
-            Some(child) => Ok(Self::wrap(child)),
-            None => internal_err!("nothing to hide"),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.input.execute(partition, context)
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("one input has {} statistics", inputs.len()),
-        }
-    }
 }
 
 #[cfg(test)]

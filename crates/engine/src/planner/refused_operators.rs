@@ -1,9 +1,11 @@
 //! Operators that have no meaning for the types beside them, and that DataFusion 55.2.0 takes:
 //!
-//! - `'abc' BETWEEN 20 AND TRUE`: there is no type that all three have in common. DataFusion says so as an internal error, of
-//!   which a report is asked for;
-//! - `1.5 & 1`, which cuts a column to an integer and rounds a literal. PostgreSQL and DuckDB have it of integers alone;
-//! - `-x` of a timestamp, which is the day as far before 1970 for a literal, and an error for a column.
+//! - `'abc' BETWEEN 20 AND TRUE`: the three have no type in common. DataFusion answers with an internal
+//!   error that asks for a report.
+//! - `1.5 & 1`: DataFusion cuts a column to an integer and rounds a literal. PostgreSQL and DuckDB have
+//!   the operator for integers alone.
+//! - `-x` of a timestamp: DataFusion gives the moment as far before 1970 for a literal, and an error for
+//!   a column.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;

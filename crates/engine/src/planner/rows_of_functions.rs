@@ -129,9 +129,9 @@ impl VisitorMut for Arguments<'_> {
     }
 }
 
-/// Whether a column is named in it.
-fn has_column(arg: &FunctionArg) -> bool {
-    let looked = visit_expressions(arg, |expr| match expr {
+/// Whether an argument or an expression names a column.
+pub(super) fn has_column(of: &impl datafusion::sql::sqlparser::ast::Visit) -> bool {
+    let looked = visit_expressions(of, |expr| match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });

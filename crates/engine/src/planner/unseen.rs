@@ -60,6 +60,11 @@ pub(super) fn barrier(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<
     Unseen::over(name, input, run, Says::NotEvenOrder)
 }
 
+/// The input of an operator of this name, if it is one of these.
+pub(super) fn input_of<'a>(plan: &'a Arc<dyn ExecutionPlan>, name: &str) -> Option<&'a Arc<dyn ExecutionPlan>> {
+    plan.downcast_ref::<Unseen>().filter(|unseen| unseen.name == name).map(|unseen| &unseen.input)
+}
+
 /// Whether an operator is one of these.
 pub(crate) fn is_unseen(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<Unseen>()

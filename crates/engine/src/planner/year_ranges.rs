@@ -6,17 +6,16 @@
 //!
 //! [#25135]: https://github.com/apache/datafusion/issues/25135
 
-use arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::functions::datetime::date_part::DatePartFunc;
-use datafusion::logical_expr::{
-    ColumnarValue, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
+use super::declared_as::declared_as;
 use super::expressions;
 
 /// After types are settled.
@@ -56,21 +55,7 @@ struct PartOfNanoseconds {
 }
 
 impl ScalarUDFImpl for PartOfNanoseconds {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
-    }
+    declared_as!(inner);
 
     fn is_strict(&self) -> bool {
         self.inner.is_strict()

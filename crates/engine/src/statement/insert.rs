@@ -270,7 +270,7 @@ pub(super) async fn load(
         columns => sorted(plan, columns, target, first)?,
     };
     let (physical, state) = (context.physical_plan(plan).await?, context.state()?);
-    let physical = match in_order::is_asked(state) {
+    let physical = match in_order::is_asked(state.config()) {
         true => physical,
         false => files::spread(physical, state.config().target_partitions())?,
     };

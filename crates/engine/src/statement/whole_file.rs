@@ -33,7 +33,7 @@ pub(super) async fn plan(
     let Some(schema) = schema else { return Ok(None) };
     let table = match schema.table(&name).await.map_err(Error::from) {
         Ok(Some(table)) => table,
-        // A system that does not answer is not asked a second time; what else is wrong, planning says as well.
+        // A system that does not answer is asked once. Planning reports every other error.
         Err(e) if e.kind() == ErrorKind::Io => return Err(e),
         _ => return Ok(None),
     };

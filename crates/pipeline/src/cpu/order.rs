@@ -111,7 +111,7 @@ impl Order {
     }
 }
 
-/// The steps by their ranks, each behind those that it comes after. Of two with one rank the first comes first.
+/// The steps by their ranks, each behind the steps that it waits for. Equal ranks keep their order.
 fn sorted(stage: &Stage, rank: impl Fn(usize) -> f64) -> Vec<usize> {
     let mut waits_for: Vec<usize> = stage.steps.iter().map(|step| step.after.len()).collect();
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); stage.steps.len()];

@@ -535,7 +535,8 @@ impl Builder<'_> {
         }
         let mut by_last: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
         last.iter().enumerate().for_each(|(number, last)| by_last.entry(*last).or_default().push(number));
-        // One that can fail comes after the one before it and what waits for that; the first, after what waits for none.
+        // Each waits for the one before it and the steps behind that one. The first waits for the steps
+        // that wait for none.
         let mut before = None;
         for fallible in last.into_iter().enumerate().filter_map(|(number, last)| last.filter(|last| *last == number)) {
             self.steps[fallible].after.extend(by_last.remove(&before).unwrap_or_default());

@@ -146,11 +146,10 @@ impl FileFormat for JsonFormat {
         state: &dyn DataFusionSession,
         config: FileScanConfig,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let Some(source) = config.file_source().downcast_ref::<JsonSource>() else {
+        let parsers = state.config().target_partitions().div_ceil(config.file_groups.len().max(1));
+        let Some(source) = parsed_by(config.file_source().as_ref(), parsers) else {
             return Err(Error::new(ErrorKind::Internal, "a scan of JSON by another format's source").into());
         };
-        let parsers = state.config().target_partitions().div_ceil(config.file_groups.len().max(1));
-        let source = Arc::new(JsonSource { parsers, ..source.clone() });
         Ok(DataSourceExec::from_data_source(FileScanConfigBuilder::from(config).with_source(source).build()))
     }
 
