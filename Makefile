@@ -113,9 +113,8 @@ test-mutations: $(DEBUG) $(PYTHON) ## Long: every old fault, put back, is found 
 test-files: $(DEBUG) $(PYTHON) ## Generated dialects of CSV beside DuckDB (DIALECTS=500: all of them)
 	$(PYTHON) tests/files/dialects.py --onehop $(DEBUG) --count $(or $(DIALECTS),100)
 
-# Fails today; not among the lanes until no call differs.
 test-functions: $(DEBUG) ## Every function over every type: planned and computed types, constants and columns (FUNCTIONS=round: some)
-	ONEHOP_FUNCTIONS=$(FUNCTIONS) cargo test --locked --workspace --lib -- --ignored --nocapture functions_keep_their_types
+	ONEHOP_FUNCTIONS=$(FUNCTIONS) cargo test --locked --workspace --lib -- --nocapture functions_keep_their_types
 
 test-learn: $(DEBUG) ## Models of random data against statsmodels and scikit-learn, and the canary that must fail
 	@bench/peers/setup.sh tests/learn

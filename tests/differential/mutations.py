@@ -27,7 +27,7 @@ MUTATIONS: dict[str, list[str]] = {
     "array_literals": ["expressions"],
     "checked_arithmetic": ["expressions", "run"],
     "checked_sum": ["expressions"],
-    "coalesced_literals": ["expressions", "moments"],
+    "coalesce": ["expressions", "moments"],
     "correlated_names": ["clauses", "subqueries"],
     "correlated_subqueries": ["expressions", "clauses", "subqueries"],
     "date_arithmetic": ["moments", "expressions"],

@@ -15,7 +15,7 @@
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::Case;
@@ -32,8 +32,8 @@ pub(super) struct ExactComparisons;
 
 impl AnalyzerRule for ExactComparisons {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let joins = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Join(_)));
-        if !expressions::has(&plan, compares)? && !plan.exists(joins)? {
+        let joins = |node: &LogicalPlan| matches!(node, LogicalPlan::Join(_));
+        if !expressions::has(&plan, compares)? && !expressions::has_node(&plan, joins)? {
             return Ok(plan);
         }
         let rewritten = plan.transform_up_with_subqueries(|node| {

@@ -48,6 +48,16 @@ pub(super) fn has(plan: &LogicalPlan, is_one: impl Fn(&Expr) -> bool) -> Result<
     Ok(found)
 }
 
+/// Whether a plan, or a subquery in it, has such a node.
+pub(super) fn has_node(plan: &LogicalPlan, is_one: impl Fn(&LogicalPlan) -> bool) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found = found || is_one(node);
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
 /// Rewrites the expressions of all nodes, knowing what they may read, if there is one that it is for.
 pub(super) fn rewritten_if_any(
     plan: LogicalPlan,

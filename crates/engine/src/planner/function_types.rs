@@ -499,7 +499,6 @@ fn names<'a>(all: impl Iterator<Item = &'a String>, only: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "calls still differ: make test-functions lists them"]
 async fn functions_keep_their_types() {
     let suite = Suite::new().await;
     let only = std::env::var("ONEHOP_FUNCTIONS").unwrap_or_default();

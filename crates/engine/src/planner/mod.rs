@@ -10,7 +10,7 @@ mod balanced_conditions;
 mod call_clauses;
 mod checked_arithmetic;
 mod checked_sum;
-mod coalesced_literals;
+mod coalesce;
 mod cooperation;
 mod correlated_names;
 mod correlated_subqueries;
@@ -53,6 +53,7 @@ mod lossy_casts;
 mod map_lookups;
 mod moment_formats;
 mod moment_medians;
+mod moments_of_one_type;
 mod monotone_functions;
 mod named_arguments;
 mod named_windows;
@@ -230,8 +231,8 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     if keeps("regexp_replacement") {
         functions.push(regexp_replacement::regexp_replace());
     }
-    if keeps("coalesced_literals") {
-        functions.push(coalesced_literals::coalesce());
+    if keeps("coalesce") {
+        functions.extend(coalesce::functions());
     }
     functions.extend(subquery_lists::functions());
     functions.extend(long_texts::functions());
@@ -318,6 +319,7 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
         Arc::new(temporal_types::TemporalTypes),
+        Arc::new(moments_of_one_type::MomentsOfOneType),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),

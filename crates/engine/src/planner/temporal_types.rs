@@ -4,15 +4,13 @@
 //! - `generate_series` of timestamps counts microseconds, and steps where the session is.
 //! - `CAST(t AS TIMESTAMP(0))` rounds. Arrow's cast cuts `10:00:00.999` to `10:00:00`.
 //! - A window that is ordered by intervals is ordered by their length: DataFusion refuses it with an internal error.
-//! - A literal beside a date or time is of its type, in `CASE`, `nullif`, `greatest` and the like. DataFusion takes both for
-//!   timestamps of nanoseconds, in which `9999-12-31` does not exist.
 //! - To a timestamp of seconds or milliseconds, an interval is added in microseconds.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::{Case, ScalarFunction};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, LogicalPlan, Operator, TryCast, WindowFrameBound, WindowFrameUnits, cast as cast_to, try_cast,
 };
@@ -24,9 +22,6 @@ use super::temporal::{
     IntervalLength, RoundedTimestamp, STRFTIME_FORMAT, difference_of, part_of, series_of, strftime_format,
 };
 use crate::{Error, ErrorKind};
-
-/// Functions whose arguments are of one type, which is that of the result.
-const OF_ONE_TYPE: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
 
 #[derive(Debug)]
 pub(super) struct TemporalTypes;
@@ -49,11 +44,7 @@ impl AnalyzerRule for TemporalTypes {
 fn is_one(expr: &Expr) -> bool {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => matches!(op, Operator::Plus | Operator::Minus),
-        Expr::Case(_) => true,
-        Expr::ScalarFunction(call) => {
-            let name = call.name();
-            ["date_part", "generate_series", "range", "to_char"].contains(&name) || OF_ONE_TYPE.contains(&name)
-        }
+        Expr::ScalarFunction(call) => ["date_part", "generate_series", "range", "to_char"].contains(&call.name()),
         Expr::WindowFunction(_) => true,
         expr => matches!(expressions::cast_to(expr), Some(DataType::Timestamp(..))),
     }
@@ -69,7 +60,6 @@ fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
             };
             Ok(difference.or_else(|| in_micros(left, *op, right, &types)))
         }
-        Expr::Case(case) => Ok(case_of_one_type(case, schema)),
         Expr::ScalarFunction(call) => called(call, schema),
         Expr::WindowFunction(window) => {
             let is_interval = |expr: &Expr| matches!(type_of(expr, schema), DataType::Interval(_));
@@ -136,26 +126,6 @@ fn in_micros(left: &Expr, op: Operator, right: &Expr, types: &[DataType; 2]) -> 
     Some(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
 }
 
-/// A CASE whose literals are of the type of dates or times that another branch has.
-fn case_of_one_type(case: &Case, schema: &DFSchema) -> Option<Expr> {
-    let branches = || case.when_then_expr.iter().map(|(_, then)| then.as_ref()).chain(case.else_expr.as_deref());
-    let types: Vec<DataType> = branches().map(|branch| type_of(branch, schema)).collect();
-    let wanted = types.iter().find(|data_type| !data_type.is_string() && !data_type.is_null())?;
-    if !wanted.is_temporal() || !branches().any(is_string_literal) {
-        return None;
-    }
-    let mut case = case.clone();
-    let thens = case.when_then_expr.iter_mut().map(|(_, then)| then);
-    for branch in thens.chain(case.else_expr.as_mut()).filter(|branch| is_string_literal(branch)) {
-        **branch = cast_to(std::mem::take(branch.as_mut()), wanted.clone());
-    }
-    Some(Expr::Case(case))
-}
-
-fn is_string_literal(expr: &Expr) -> bool {
-    matches!(expr, Expr::Literal(value, _) if value.data_type().is_string())
-}
-
 fn called(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
     let types: Vec<DataType> = call.args.iter().map(|arg| type_of(arg, schema)).collect();
     match (call.name(), call.args.as_slice()) {
@@ -165,29 +135,12 @@ fn called(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
             call.args = vec![value.clone(), strftime_format().call(vec![format.clone()])];
             Ok(Some(Expr::ScalarFunction(call)))
         }
-        (name, args) if OF_ONE_TYPE.contains(&name) => Ok(of_one_type(call, args, &types)),
         (name, args) => Ok(series_of(name, args, &types)),
     }
 }
 
 fn is_formatted(format: &Expr) -> bool {
     matches!(format, Expr::ScalarFunction(call) if call.name() == STRFTIME_FORMAT)
-}
-
-/// Literals as the first type that another argument has, if that is one of dates and times or of numbers.
-fn of_one_type(call: &ScalarFunction, args: &[Expr], types: &[DataType]) -> Option<Expr> {
-    let is_literal = |(arg, data_type): (&Expr, &DataType)| matches!(arg, Expr::Literal(..)) && data_type.is_string();
-    let wanted = types.iter().find(|data_type| !data_type.is_string() && !data_type.is_null())?;
-    if !wanted.is_temporal() || !args.iter().zip(types).any(is_literal) {
-        return None;
-    }
-    let settled = args.iter().zip(types).map(|(arg, data_type)| match is_literal((arg, data_type)) {
-        true => cast_to(arg.clone(), wanted.clone()),
-        false => arg.clone(),
-    });
-    let mut call = call.clone();
-    call.args = settled.collect();
-    Some(Expr::ScalarFunction(call))
 }
 
 /// A timestamp in whole units of a type that has longer ones.
@@ -221,7 +174,6 @@ mod tests {
             ("d + (a - b)", "2024-02-01T12:00:00"),
             ("CAST(sum(a - b) AS VARCHAR)", "1 day 12:00:00"),
             ("CAST(avg(a - b) AS VARCHAR)", "1 day 12:00:00"),
-            ("coalesce(a, '2030-01-01')", "2024-01-02T12:00:00"),
             ("CAST(TIME '10:00' - TIME '08:30' AS VARCHAR)", "01:30:00"),
         ] {
             assert_eq!(rows(&format!("SELECT {expr} FROM {table}")).await, [expected], "{expr}");

@@ -18,7 +18,7 @@ const VARIABLE: &str = "ONEHOP_WITHOUT";
 const OTHERS: [&str; 33] = [
     "array_literals",
     "checked_sum",
-    "coalesced_literals",
+    "coalesce",
     "correlated_names",
     "decimal_division",
     "filter_pushdown",
