@@ -43,6 +43,8 @@ class Statements:
         self.rng = rng
         self.in_transaction = False
         self.savepoints: list[str] = []
+        # The last statement as SQLite is to be asked, if not as it is.
+        self.for_sqlite: str | None = None
 
     def value(self) -> str:
         return self.rng.choice(["NULL", "0", "1", "2", "5", "-3", "7"])
@@ -94,10 +96,14 @@ class Statements:
             return f"DELETE FROM {table}{where}"
         columns = self.rng.sample(["x", "y", "s"], self.rng.randint(1, 2))
         values = [f"{column} = {self.text() if column == 's' else self.number(table)}" for column in columns]
-        return f"UPDATE {table} SET {', '.join(values)}{where}"
+        update = f"UPDATE {table} SET {', '.join(values)}"
+        if where:
+            # SQLite may ask the condition of a row again after it has changed others; rows that are chosen first stay chosen.
+            self.for_sqlite = f"{update} WHERE rowid IN (SELECT rowid FROM {table}{where})"
+        return f"{update}{where}"
 
     def statement(self) -> str:
-        kind = self.rng.random()
+        kind, self.for_sqlite = self.rng.random(), None
         if not self.in_transaction:
             if kind < 0.2:
                 self.in_transaction = True
@@ -145,8 +151,8 @@ class Database:
             if rows:
                 self.both(f"INSERT INTO {table} VALUES {rows}")
 
-    def both(self, sql: str) -> None:
-        self.sqlite.execute(sql)
+    def both(self, sql: str, for_sqlite: str | None = None) -> None:
+        self.sqlite.execute(for_sqlite or sql)
         self.onehop.sql(sql)
 
     def wrong(self, spoil: bool) -> str | None:
@@ -169,7 +175,7 @@ class Database:
         """Carries out the next statement; what is wrong afterwards."""
         sql = self.statements.statement()
         upkeep = self.rng.random()
-        self.both(sql)
+        self.both(sql, self.statements.for_sqlite)
         wrong = self.wrong(spoil) if check else None
         if wrong is None and not self.statements.in_transaction and upkeep < 0.25:
             if upkeep < 0.15:

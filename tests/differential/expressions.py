@@ -85,7 +85,7 @@ class Query:
             self.guards, self.guards, self.group_positions, self.column_names, self.equal_values, self.equal_values, self.years,
             self.replacements, self.patterns, self.null_joins, self.using, self.set_operations, self.chance_values, self.rows_of,
             self.lists, self.listed, self.moments, self.moments, self.meaningless, self.distinct, self.distinct, self.mixed, self.regressions, self.nested_with,
-            self.window_keys, self.outer, self.mixed, self.grouping_sets,
+            self.window_keys, self.outer, self.mixed, self.grouping_sets, self.computed_sets, self.one_type, self.one_type, self.offsets,
         ]  # fmt: skip
 
     def pick(self, *items: str) -> str:
@@ -231,6 +231,18 @@ class Query:
             f"CASE WHEN d > 0 THEN ln(d) > {number} ELSE p END",
         )
 
+    def joined_guard(self) -> str:
+        """A condition of a join without an equality, which fails where its guard does not hold."""
+        compared = f"8 / n.i {self.comparison()} q.i"
+        return self.pick(
+            f"CASE WHEN n.i = 0 THEN {self.pick('FALSE', 'TRUE', 'NULL')} ELSE {compared} END",
+            f"CASE WHEN n.i <> 0 THEN {compared} END",
+            f"(n.i = 0 OR {compared})",
+            f"(n.i <> 0 AND {compared})",
+            f"coalesce(n.i = 0 OR NULL, {compared})",
+            f"CASE WHEN n.s ~ '^[0-9]+$' THEN CAST(n.s AS INT) > q.i ELSE FALSE END",
+        )
+
     def guards(self) -> Form:
         guard = self.guard()
         return self.pick(
@@ -242,6 +254,8 @@ class Query:
             f"SELECT id FROM n ORDER BY {guard} NULLS LAST, id LIMIT 4",
             f"SELECT id, count(*) OVER (PARTITION BY {guard}) FROM n",
             f"SELECT n.id, q.id FROM n JOIN (SELECT id AS id FROM m) AS q ON n.id = q.id AND {guard}",
+            f"SELECT n.id, q.i FROM n {self.pick('', 'LEFT ')}JOIN (SELECT DISTINCT i AS i FROM m) AS q ON {self.joined_guard()}",
+            f"SELECT id FROM n WHERE {self.pick('', 'NOT ')}EXISTS (SELECT 1 FROM (SELECT i AS i FROM m) AS q WHERE {self.joined_guard()})",
             f"SELECT id FROM n WHERE ({guard}) IS NOT TRUE",
             f"SELECT sum(CASE WHEN {guard} THEN 1 ELSE 0 END) FROM n",
             f"SELECT id FROM n WHERE id IN (SELECT id FROM m WHERE {guard})",
@@ -263,6 +277,43 @@ class Query:
             f"SELECT id FROM n WHERE k {self.pick('', 'NOT ')}IN (SELECT m.k FROM m WHERE m.id <= n.id GROUP BY ROLLUP (m.k))",
             f"SELECT id, EXISTS ({subquery}) FROM n",
         ), "rows"
+
+    def computed_sets(self) -> Form:
+        key = self.pick("c + 3", "round(d, 1)", "i / 2.0", "CAST(e AS INT)", "d IN (1, 1.2345)", "c >= '2024-02-29'", "x * 2",
+                        "coalesce(c, DATE '2020-01-01')", "CASE WHEN c > DATE '2024-01-01' THEN 'late' ELSE 'early' END", "i + 1")  # fmt: skip
+        sets = self.pick(f"ROLLUP ({key})", f"CUBE (k, {key})", f"GROUPING SETS (({key}), (k), ())", f"k, ROLLUP ({key})")
+        first = "k, " if "k" in sets.replace(key, "") else ""
+        return self.pick(
+            f"SELECT {first}{key}, count(*), sum(i) FROM n GROUP BY {sets}",
+            f"SELECT {first}{key} AS q, grouping({key}) FROM n GROUP BY {sets} HAVING count(*) > 1",
+            f"SELECT count(*) FROM (SELECT {first}{key} AS q FROM n GROUP BY {sets}) AS g WHERE q IS NULL",
+        ), "rows"
+
+    def one_type(self) -> Form:
+        """Dates beside timestamps, where they become values of one type."""
+        value = self.pick("coalesce(c, t)", "coalesce(t, c)", "greatest(c, t)", "least(t, c)", "CASE WHEN p THEN c ELSE t END",
+                          "CASE WHEN i > 1 THEN t WHEN p THEN c END", "coalesce(nullif(c, t), t)")  # fmt: skip
+        constant = self.pick("TIMESTAMP '2024-02-29 10:00:00'", "DATE '9999-12-31'", "TIMESTAMP '0001-01-01'", "c", "t")
+        return self.pick(
+            f"SELECT id, {value} FROM n",
+            f"SELECT id FROM n WHERE {value} {self.comparison()} {constant}",
+            f"SELECT {value}, count(*) FROM n GROUP BY {value}",
+            f"SELECT k, max({value}) FROM n GROUP BY k",
+            f"SELECT a.id, m.id FROM (SELECT id AS id, {value} AS v FROM n) AS a JOIN m ON a.v = m.{self.pick('c', 't')}",
+            f"SELECT c AS v FROM n {self.pick('UNION', 'UNION ALL', 'INTERSECT', 'EXCEPT', 'INTERSECT ALL', 'EXCEPT ALL')} SELECT t FROM m",
+            f"SELECT id FROM n WHERE {self.pick('c', 't')} IN (SELECT c FROM m UNION ALL SELECT t FROM m)",
+            f"SELECT id FROM n WHERE {value} {self.comparison()} {self.pick('ANY', 'ALL')} (SELECT c FROM m)",
+        ), "rows"
+
+    def offsets(self) -> Form:
+        """RANGE offsets that have more digits than the key."""
+        offsets = [self.pick("0.005", "1.245", "0.5", "0.01", "1.23999", "100.125") for _ in range(2)]
+        frame = self.pick(
+            f"BETWEEN {offsets[0]} PRECEDING AND CURRENT ROW", f"BETWEEN CURRENT ROW AND {offsets[0]} FOLLOWING",
+            f"BETWEEN {offsets[0]} PRECEDING AND {offsets[1]} FOLLOWING", f"{offsets[0]} PRECEDING",
+        )  # fmt: skip
+        key = self.pick("e", "d", "round(d, 1)", "CAST(e AS DECIMAL(8,1))") + self.pick("", " DESC", " NULLS FIRST")
+        return f"SELECT id, {self.pick('count(*)', 'sum(e)', 'min(id)')} OVER ({self.pick('', 'PARTITION BY k ')}ORDER BY {key} RANGE {frame}) FROM n", "rows"
 
     def column_names(self) -> Form:
         return self.pick(

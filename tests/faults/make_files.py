@@ -27,6 +27,15 @@ def parquet() -> None:
     pq.write_table(pa.table({"a": [7]}), FILES / "short.PQ")
     struct = pa.array([{"x": 1, "y": "p"}, {"x": 2, "y": "q"}])
     pq.write_table(pa.table({"s": struct, "l": [[1, 2], [3]]}), FILES / "nested.parquet")
+    for place, moments in [("Europe/Berlin", [0, 1_720_000_000_000_000]), ("UTC", [1, None]), ("+05:30", [-1])]:
+        name = place.replace("/", "_").strip("+").replace(":", "")
+        of_place = pa.table({"n": list(range(len(moments))), "t": pa.array(moments, pa.timestamp("us", tz=place))})
+        pq.write_table(of_place, FILES / f"zone_{name}.parquet")
+
+
+def intervals() -> None:
+    months_days_nanos = pa.array([pa.MonthDayNano([1, 2, 3]), pa.MonthDayNano([0, -1, -1_000]), None])
+    feather.write_feather(pa.table({"i": months_days_nanos}), FILES / "intervals.arrow", compression="uncompressed")
 
 
 def without_row_groups() -> None:
@@ -53,5 +62,6 @@ def arrow() -> None:
 if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
     parquet()
+    intervals()
     without_row_groups()
     arrow()

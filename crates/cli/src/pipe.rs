@@ -31,7 +31,10 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
-use onehop_engine::{Error, LedgerSnapshot, Output, Script, Session, Zone, column_texts, rows_in_zone, schema_in_zone};
+use onehop_engine::{
+    Error, LedgerSnapshot, Output, Script, Session, Zone, column_texts, rows_in_zone, rows_with_far_texts,
+    schema_in_zone,
+};
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
@@ -151,7 +154,8 @@ async fn answer(session: &Session, request: &Request) -> Result<String, Failure>
                 let batch = batch?;
                 row_count += batch.num_rows();
                 if request.rows == WantRows::Printed {
-                    write_rows(&rows_in_zone(&batch, &shown)?, &mut printed)?;
+                    let batch = rows_in_zone(&batch, &shown)?;
+                    write_rows(&rows_with_far_texts(&batch, &shown)?, &mut printed)?;
                 }
             }
             format!("\"columns\":{columns},\"rows\":[{printed}],\"row_count\":{row_count}")
@@ -327,6 +331,19 @@ mod tests {
         assert_eq!(response["columns"][0], serde_json::json!({ "name": "i", "type": "Int64" }));
         assert!(response["wall_ns"].as_u64() >= response["run_ns"].as_u64());
         assert!(response["ledger"]["storage_to_host_bytes"].is_u64());
+    }
+
+    #[tokio::test]
+    async fn dates_of_all_years_are_as_sql_writes_them() {
+        let sql = "SELECT DATE '0044-03-15 BC' AS a, DATE '12000-01-01' AS b, DATE '262144-01-01' AS c, \
+                   TIMESTAMP '12000-01-01 00:00:00' AS d, [DATE '262144-01-01', NULL] AS l, DATE '2024-02-29' AS e";
+        let response = converse(&serde_json::json!({ "sql": sql }).to_string()).await.remove(0);
+        assert_eq!(response["ok"], true, "{response}");
+        assert_eq!(
+            response["rows"][0].to_string(),
+            "[\"0044-03-15 BC\",\"12000-01-01\",\"262144-01-01\",\"12000-01-01 00:00:00\",\
+             [\"262144-01-01\",null],\"2024-02-29\"]"
+        );
     }
 
     #[tokio::test]

@@ -81,7 +81,7 @@ pub use files::json::values::writer as json_writer;
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
 pub use postgres::bytea::bytes as bytea_bytes;
-pub use postgres::column_text::{is_beyond_calendar, rows_in_zone, schema_in_zone, texts as column_texts};
+pub use postgres::column_text::{rows_in_zone, rows_with_far_texts, schema_in_zone, texts as column_texts};
 pub use postgres::interval_text::of_duration as interval_of_duration;
 pub use postgres::text as postgres_text;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};

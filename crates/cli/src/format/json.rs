@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use onehop_engine::arrow::datatypes::{Field, Schema, SchemaRef};
 use onehop_engine::arrow::json::writer::{JsonFormat, Writer};
 use onehop_engine::arrow::record_batch::RecordBatch;
-use onehop_engine::{Zone, column_texts, is_beyond_calendar, json_writer};
+use onehop_engine::{json_writer, rows_with_far_texts};
 
 use super::RowWriter;
 use crate::exit::Stop;
@@ -68,7 +68,7 @@ impl<F: JsonFormat> RowWriter for JsonRows<F> {
     }
 
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<(), Stop> {
-        self.writer.write(&written(batch, &self.schema)?)?;
+        self.writer.write(&rows_with_far_texts(batch, &self.schema)?)?;
         Ok(self.pass_on(out)?)
     }
 
@@ -76,25 +76,6 @@ impl<F: JsonFormat> RowWriter for JsonRows<F> {
         self.writer.finish()?;
         Ok(self.pass_on(out)?)
     }
-}
-
-/// Rows by the names of this schema. Dates that the writer's calendar has not, such as `infinity`, are strings.
-fn written(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Stop> {
-    let (mut columns, mut fields) = (batch.columns().to_vec(), schema.fields().to_vec());
-    for (column, field) in columns.iter_mut().zip(&mut fields) {
-        if !is_beyond_calendar(column) {
-            continue;
-        }
-        let zone = match field.data_type() {
-            DataType::Timestamp(_, Some(zone)) => Zone::of_arrow(zone).unwrap_or_default(),
-            _ => Zone::Utc,
-        };
-        if let Some(texts) = column_texts(column, zone)? {
-            *field = Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8));
-            *column = texts;
-        }
-    }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 fn distinct_names(schema: &SchemaRef) -> SchemaRef {

@@ -3,6 +3,7 @@
 use arrow::datatypes::{DataType, TimeUnit};
 use onehop_segment::ColumnType;
 
+use super::definition::quoted;
 use crate::{Error, ErrorKind, Result};
 
 const SIMPLE: [(&str, ColumnType); 13] = [
@@ -47,11 +48,32 @@ pub(crate) fn written(type_name: &str) -> &str {
     type_name.strip_suffix(" 'UTC'").unwrap_or(type_name)
 }
 
-/// The SQL name of any Arrow type, as near as there is one.
+/// The SQL name of any Arrow type, as near as there is one: of a list `BIGINT[]`, of a row `STRUCT(a BIGINT, b VARCHAR)`.
 pub fn sql_name(data_type: &DataType) -> String {
-    match ColumnType::of("", data_type) {
-        Ok(column_type) => type_name(&column_type),
-        Err(_) => data_type.to_string(),
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => format!("{}[]", sql_name(item.data_type())),
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|field| format!("{} {}", quoted(field.name()), sql_name(field.data_type())));
+            format!("STRUCT({})", fields.collect::<Vec<_>>().join(", "))
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(fields) => {
+                let of = fields.iter().map(|field| sql_name(field.data_type()));
+                format!("MAP({})", of.collect::<Vec<_>>().join(", "))
+            }
+            other => other.to_string(),
+        },
+        DataType::Time32(_) | DataType::Time64(_) => "TIME".into(),
+        DataType::Interval(_) | DataType::Duration(_) => "INTERVAL".into(),
+        DataType::Null => "NULL".into(),
+        other => match ColumnType::of("", other) {
+            Ok(column_type) => type_name(&column_type),
+            Err(_) => other.to_string(),
+        },
     }
 }
 
@@ -83,6 +105,10 @@ pub(crate) fn parse_type(name: &str) -> Result<ColumnType> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::Field;
+
     use super::*;
 
     #[test]
@@ -97,6 +123,13 @@ mod tests {
         for t in types {
             assert_eq!(parse_type(&type_name(&t)).unwrap(), t);
         }
+        let item = Arc::new(Field::new("item", DataType::Int64, true));
+        let fields = vec![
+            Field::new("a", DataType::List(Arc::clone(&item)), true),
+            Field::new("B c", DataType::Time64(TimeUnit::Microsecond), true),
+        ];
+        assert_eq!(sql_name(&DataType::LargeList(item)), "BIGINT[]");
+        assert_eq!(sql_name(&DataType::Struct(fields.into())), "STRUCT(a BIGINT[], \"B c\" TIME)");
         assert!(parse_type("DECIMAL(x,2)").is_err());
         assert!(parse_type("GEOMETRY").is_err());
     }

@@ -3,11 +3,14 @@
 //! Files of one pattern are meant to be pieces of one table. Where they are not, filling up with NULL would make rows
 //! that no file has. So:
 //!
-//! 1. Every file has the columns of the first. Columns are found by name; those of Arrow files are read by position, and
-//!    have to be in the same order. Keys of JSON objects may be missing, in a file as in an object, as long as the files
-//!    have one in common. With `union_by_name` any file may lack any column.
-//! 2. A column has one type. Guessed types, a type and NULL alone, and integers and text of different widths, become a
-//!    type that holds both; everything else is an error.
+//! 1. Every file has the columns of the first. Columns are found by name, in other letters where no column has exactly
+//!    the name ([`places`]): the first spelling is the table's, as in DuckDB. Those of Arrow files are read by position, and
+//!    have to be in the same order. Keys of JSON objects mean their letters, as DuckDB reads them. They may be missing, in a
+//!    file as in an object, as long as the files have one in common. With `union_by_name` any file may lack any column.
+//! 2. A column has one type. Guessed types, a type and NULL alone, integers and text of different widths, timestamps of
+//!    different zones, and structs with the same names, become a type that holds both; everything else is an error.
+//! 3. Types of text files are guessed. Values of a column of timestamps fit nanoseconds if its field says so
+//!    ([`FITS_NANOSECONDS`]); otherwise nanoseconds of another file and they are text.
 //!
 //! Invariant: the time is linear in columns.
 
@@ -25,36 +28,90 @@ const HINT: &str = "files of different tables cannot be read as one: name them o
 /// Where columns that are missing can be NULL.
 const UNION_HINT: &str = "read_csv and read_parquet with union_by_name = true read columns that are missing as NULL";
 
+/// A field of a text file says by this key that all its values are in the years of nanoseconds since 1970, 1678 to 2261.
+pub(super) const FITS_NANOSECONDS: &str = "onehop.fits_nanoseconds";
+
 /// The schema that all files have; `files` are their names and their own.
 pub(super) fn agree(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<SchemaRef> {
     let Some(((first, schema), others)) = files.split_first() else {
         return Err(Error::new(ErrorKind::Internal, "no files to agree on columns"));
     };
-    let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-    let mut places: HashMap<String, usize> =
-        fields.iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect();
+    let names = names(files, format, union)?;
+    let mut fields: Vec<Option<FieldRef>> = vec![None; names.len()];
+    for (at, field) in places(&names, &names_of(schema), format).into_iter().enumerate() {
+        fields[at] = field.and_then(|place| schema.fields().get(place)).cloned();
+    }
     for (name, schema) in others {
-        if union == Union::Same {
-            same_columns(first, &fields, name, schema, format)?;
-        }
-        for field in schema.fields() {
-            match places.get(field.name()).and_then(|place| fields.get_mut(*place)) {
-                Some(known) => {
-                    let joined = join(known, field, format).ok_or_else(|| {
-                        let (a, b) = (sql_name(known.data_type()), sql_name(field.data_type()));
-                        let message = format!("column \"{}\" is {a} in '{first}', and {b} in '{name}'", known.name());
-                        Error::new(ErrorKind::Data, message).with_hint(HINT)
-                    })?;
-                    *known = Arc::new(joined);
-                }
-                None => {
-                    places.insert(field.name().clone(), fields.len());
-                    fields.push(Arc::clone(field));
-                }
-            }
+        for (known, place) in fields.iter_mut().zip(places(&names, &names_of(schema), format)) {
+            let Some(field) = place.and_then(|place| schema.fields().get(place)) else { continue };
+            *known = Some(match known {
+                None => Arc::clone(field),
+                Some(known) => Arc::new(join(known, field, format).ok_or_else(|| {
+                    let (a, b) = (sql_name(known.data_type()), sql_name(field.data_type()));
+                    let message = format!("column \"{}\" is {a} in '{first}', and {b} in '{name}'", known.name());
+                    Error::new(ErrorKind::Data, message).with_hint(HINT)
+                })?),
+            });
         }
     }
-    Ok(Arc::new(Schema::new_with_metadata(fields.into_iter().collect::<Fields>(), schema.metadata().clone())))
+    let named = |(field, name): (FieldRef, String)| {
+        let mut metadata = field.metadata().clone();
+        metadata.remove(FITS_NANOSECONDS);
+        field.as_ref().clone().with_name(name).with_metadata(metadata)
+    };
+    let fields = fields.into_iter().flatten().zip(names).map(named).collect::<Fields>();
+    Ok(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())))
+}
+
+/// The names of the columns that the files have together, in the order in which they first come.
+fn names(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<Vec<String>> {
+    let Some(((first, schema), others)) = files.split_first() else { return Ok(Vec::new()) };
+    let mut known: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+    let mut names: Vec<String> = known.iter().map(|field| field.name().clone()).collect();
+    for (name, theirs) in others {
+        if union == Union::Same {
+            same_columns(first, &known, name, theirs, format)?;
+        }
+        let found: HashSet<usize> = places(&names, &names_of(theirs), format).into_iter().flatten().collect();
+        for (_, field) in theirs.fields().iter().enumerate().filter(|(place, _)| !found.contains(place)) {
+            known.push(Arc::clone(field));
+            names.push(field.name().clone());
+        }
+    }
+    Ok(names)
+}
+
+/// Where a file has each of a table's columns: under its name, or under one that is the same in other letters and no other
+/// column's own.
+pub(super) fn places(names: &[impl AsRef<str>], own: &[&str], format: Format) -> Vec<Option<usize>> {
+    let exact: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (name.as_ref(), at)).collect();
+    let mut folded: HashMap<String, usize> = HashMap::with_capacity(names.len());
+    for (at, name) in names.iter().enumerate().filter(|_| format != Format::Json) {
+        folded.entry(name.as_ref().to_lowercase()).or_insert(at);
+    }
+    let (mut places, mut respelled) = (vec![None; names.len()], Vec::new());
+    for (place, name) in own.iter().enumerate() {
+        match exact.get(name) {
+            Some(at) => places[*at] = Some(place),
+            None => respelled.extend(folded.get(&name.to_lowercase()).map(|at| (*at, place))),
+        }
+    }
+    for (at, place) in respelled {
+        places[at].get_or_insert(place);
+    }
+    places
+}
+
+/// The names of a schema's columns.
+pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
+    schema.fields().iter().map(|field| field.name().as_str()).collect()
+}
+
+/// Whether a file spells the name of a column otherwise than its table does.
+pub(super) fn is_respelled(table: &Schema, file: &Schema, format: Format) -> bool {
+    let (names, own) = (names_of(table), names_of(file));
+    let places = places(&names, &own, format);
+    names.iter().zip(places).any(|(name, place)| place.is_some_and(|place| own.get(place) != Some(name)))
 }
 
 /// Refuses a file that has other columns than those before it.
@@ -66,16 +123,19 @@ pub(super) fn same_columns(
     format: Format,
 ) -> Result<()> {
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-    let theirs: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let (known, found): (HashSet<&str>, HashSet<&str>) =
-        (names.iter().copied().collect(), theirs.iter().copied().collect());
-    let missing: Vec<&str> = names.iter().copied().filter(|column| !found.contains(column)).collect();
-    let added: Vec<&str> = theirs.iter().copied().filter(|column| !known.contains(column)).collect();
+    let theirs = names_of(schema);
+    let places = places(&names, &theirs, format);
+    let found: HashSet<usize> = places.iter().flatten().copied().collect();
+    let missing: Vec<&str> =
+        names.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|(name, _)| *name).collect();
+    let added: Vec<&str> =
+        theirs.iter().enumerate().filter(|(place, _)| !found.contains(place)).map(|(_, name)| *name).collect();
+    let is_in_order = places.iter().flatten().is_sorted();
     let differ = |what: String, hint| Err(Error::new(ErrorKind::Data, what).with_hint(hint));
     match format {
         Format::Json if missing.len() < names.len() => Ok(()),
         _ if missing.is_empty() && added.is_empty() => match format {
-            Format::Arrow if names != theirs => differ(
+            Format::Arrow if !is_in_order => differ(
                 format!(
                     "'{name}' has its columns in another order than '{first}': {}, and not {}",
                     list(&theirs),
@@ -104,13 +164,13 @@ fn list(columns: &[&str]) -> String {
 /// A column that holds the values of both.
 fn join(a: &Field, b: &Field, format: Format) -> Option<Field> {
     let field = a.clone().with_nullable(a.is_nullable() || b.is_nullable());
-    if a.data_type() == b.data_type() {
+    if a.data_type() == b.data_type() && format != Format::Csv {
         return Some(field);
     }
     let data_type = match format {
         Format::Arrow => None,
         Format::Parquet => stored(a.data_type(), b.data_type()),
-        Format::Csv => Some(guessed(a.data_type(), b.data_type()).unwrap_or(DataType::Utf8)),
+        Format::Csv => return Some(guessed_of_text(a, b)),
         Format::Json => guessed(a.data_type(), b.data_type()).or_else(|| {
             let mut merged = a.clone();
             merged.try_merge(b).ok().map(|()| merged.data_type().clone())
@@ -129,11 +189,40 @@ fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
         (Float32, Float64) | (Float64, Float32) => Some(Float64),
         (a, b) if a.is_signed_integer() && b.is_signed_integer() => wider(a, b),
         (a, b) if a.is_unsigned_integer() && b.is_unsigned_integer() => wider(a, b),
-        (DataType::Timestamp(x, p), DataType::Timestamp(y, q)) if p == q => {
-            Some(DataType::Timestamp(*finer(x, y), p.clone()))
+        (DataType::Timestamp(x, p), DataType::Timestamp(y, q)) if p.is_some() == q.is_some() => {
+            // A zone of a file says how its moments are shown, and not which they are.
+            let zone = if p == q { p.clone() } else { Some("UTC".into()) };
+            Some(DataType::Timestamp(*finer(x, y), zone))
         }
+        (DataType::Struct(a), DataType::Struct(b)) => structs(a, b).map(DataType::Struct),
+        (DataType::List(a), DataType::List(b)) => items(a, b).map(DataType::List),
+        (DataType::LargeList(a), DataType::LargeList(b)) => items(a, b).map(DataType::LargeList),
         _ => None,
     }
+}
+
+/// The same type, or one that holds values of both.
+fn stored_or_same(a: &DataType, b: &DataType) -> Option<DataType> {
+    if a == b { Some(a.clone()) } else { stored(a, b) }
+}
+
+/// Structs whose fields have the same names, in whatever order: they are read by name.
+fn structs(a: &Fields, b: &Fields) -> Option<Fields> {
+    let names: HashSet<&str> = a.iter().map(|field| field.name().as_str()).collect();
+    if a.len() != b.len() || names.len() != a.len() {
+        return None;
+    }
+    let joined = a.iter().map(|field| {
+        let other = b.find(field.name())?.1;
+        items(field, other)
+    });
+    joined.collect()
+}
+
+/// A field within another one.
+fn items(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
+    let data_type = stored_or_same(a.data_type(), b.data_type())?;
+    Some(Arc::new(a.as_ref().clone().with_data_type(data_type).with_nullable(a.is_nullable() || b.is_nullable())))
 }
 
 fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
@@ -155,6 +244,27 @@ fn guessed(a: &DataType, b: &DataType) -> Option<DataType> {
         (Date32, time @ Timestamp(_, None)) | (time @ Timestamp(_, None), Date32) => Some(time.clone()),
         _ => None,
     }
+}
+
+/// A column of text files that holds the values of both.
+fn guessed_of_text(a: &Field, b: &Field) -> Field {
+    let fits = |field: &Field| match field.data_type() {
+        DataType::Null | DataType::Timestamp(TimeUnit::Nanosecond, _) => true,
+        _ => field.metadata().contains_key(FITS_NANOSECONDS),
+    };
+    let joined = match a.data_type() == b.data_type() {
+        true => a.data_type().clone(),
+        false => guessed(a.data_type(), b.data_type()).unwrap_or(DataType::Utf8),
+    };
+    let fits_both = fits(a) && fits(b);
+    let is_beyond = matches!(joined, DataType::Timestamp(TimeUnit::Nanosecond, _)) && !fits_both;
+    let mut metadata = a.metadata().clone();
+    metadata.remove(FITS_NANOSECONDS);
+    if fits_both {
+        metadata.insert(FITS_NANOSECONDS.into(), String::new());
+    }
+    let joined = if is_beyond { DataType::Utf8 } else { joined };
+    Field::new(a.name(), joined, a.is_nullable() || b.is_nullable()).with_metadata(metadata)
 }
 
 #[cfg(test)]
@@ -201,5 +311,101 @@ mod tests {
             [Float64, Utf8]
         );
         assert_eq!(types(&[a, file("b", &[("x", Boolean), ("y", Utf8)])], Format::Csv).unwrap(), [Utf8, Utf8]);
+    }
+
+    #[test]
+    fn a_name_in_other_letters_is_the_same_column_where_no_column_has_it_exactly() {
+        use DataType::{Int32, Int64};
+        let of = |names: &[&str]| {
+            let columns: Vec<(&str, DataType)> = names.iter().map(|name| (*name, Int64)).collect();
+            file(&names.concat(), &columns)
+        };
+        let union = |files: &[&[&str]], format| {
+            let files: Vec<(String, SchemaRef)> = files.iter().map(|names| of(names)).collect();
+            let schema = agree(&files, format, Union::ByName).unwrap();
+            schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
+        };
+        for format in [Format::Csv, Format::Parquet] {
+            assert_eq!(union(&[&["Id", "x"], &["X", "id"], &["y"]], format), ["Id", "x", "y"]);
+            assert_eq!(union(&[&["Id"], &["id", "ID"]], format), ["Id", "ID"]);
+            assert_eq!(union(&[&["Id", "id"], &["ID"]], format), ["Id", "id"]);
+            assert_eq!(union(&[&["\u{c4}"], &["\u{e4}"]], format), ["\u{c4}"]);
+            let e = agree(&[of(&["id", "ID"]), of(&["id"])], format, Union::Same).unwrap_err();
+            assert!(e.message().contains("it lacks ID"), "{e}");
+        }
+        assert_eq!(union(&[&["Id"], &["id"]], Format::Json), ["Id", "id"]);
+        let same = agree(&[file("a", &[("A", Int32)]), of(&["a"])], Format::Parquet, Union::Same).unwrap();
+        assert_eq!((same.field(0).name().as_str(), same.field(0).data_type()), ("A", &Int64));
+        assert!(agree(&[of(&["A", "b"]), of(&["a", "B"])], Format::Arrow, Union::Same).is_ok());
+        // Every column of every file has a place.
+        let table = Schema::new(vec![Field::new("Id", Int64, true), Field::new("ID", Int64, true)]);
+        let names = ["Id", "ID"];
+        for (own, expected, respelled) in [
+            (["ID", "Id"], [Some(1), Some(0)], false),
+            (["ID", "id"], [Some(1), Some(0)], true),
+            (["id", "x"], [Some(0), None], true),
+        ] {
+            assert_eq!(places(&names, &own, Format::Parquet), expected, "{own:?}");
+            let (_, own) = of(&own);
+            assert_eq!(is_respelled(&table, &own, Format::Parquet), respelled, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn moments_and_structs_are_one_whatever_their_zones_and_orders() {
+        use DataType::{Date32, Int32, Int64, Utf8};
+        let moment = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
+        let of = |fields: &[(&str, DataType)]| {
+            let fields = fields.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true));
+            DataType::Struct(fields.collect())
+        };
+        let list = |name: &str, item| DataType::List(Arc::new(Field::new(name, item, true)));
+        let joined = |a: DataType, b: DataType| {
+            let schema = agree(&[file("a", &[("x", a)]), file("b", &[("x", b)])], Format::Parquet, Union::Same)?;
+            Ok::<DataType, Error>(schema.field(0).data_type().clone())
+        };
+        assert_eq!(joined(moment(Some("Europe/Berlin")), moment(Some("UTC"))).unwrap(), moment(Some("UTC")));
+        assert_eq!(joined(moment(Some("Asia/Tokyo")), moment(Some("Asia/Tokyo"))).unwrap(), moment(Some("Asia/Tokyo")));
+        assert!(joined(moment(Some("UTC")), moment(None)).is_err());
+        let (xy, yx) = (of(&[("x", Int32), ("y", Utf8)]), of(&[("y", Utf8), ("x", Int64)]));
+        assert_eq!(joined(xy.clone(), yx.clone()).unwrap(), of(&[("x", Int64), ("y", Utf8)]));
+        assert_eq!(
+            joined(list("item", xy.clone()), list("element", yx)).unwrap(),
+            list("item", of(&[("x", Int64), ("y", Utf8)]))
+        );
+        let e = joined(xy, of(&[("x", Int32), ("z", Utf8)])).unwrap_err();
+        assert!(
+            e.message().contains("is STRUCT(x INTEGER, y VARCHAR) in 'a', and STRUCT(x INTEGER, z VARCHAR) in 'b'"),
+            "{e}"
+        );
+        let e = joined(list("element", Int64), list("element", Date32)).unwrap_err();
+        assert!(e.message().contains("is BIGINT[] in 'a', and DATE[] in 'b'"), "{e}");
+    }
+
+    #[test]
+    fn nanoseconds_beside_years_that_they_do_not_reach_are_text() {
+        let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let of = |kind: &DataType, fits: bool| {
+            let metadata =
+                if fits { HashMap::from([(FITS_NANOSECONDS.to_string(), String::new())]) } else { HashMap::new() };
+            let field = Field::new("t", kind.clone(), true).with_metadata(metadata);
+            (format!("{kind}{fits}"), Arc::new(Schema::new(vec![field])) as SchemaRef)
+        };
+        let joined = |files: &[(String, SchemaRef)]| {
+            let schema = agree(files, Format::Csv, Union::Same).unwrap();
+            assert!(schema.field(0).metadata().is_empty());
+            schema.field(0).data_type().clone()
+        };
+        let (near, far, fine) = (of(&micros, true), of(&micros, false), of(&nanos, true));
+        let (day, far_day, none) =
+            (of(&DataType::Date32, true), of(&DataType::Date32, false), of(&DataType::Null, false));
+        assert_eq!(joined(&[fine.clone(), far.clone()]), DataType::Utf8);
+        assert_eq!(joined(&[far.clone(), near.clone(), fine.clone()]), DataType::Utf8);
+        assert_eq!(joined(&[near.clone(), none.clone(), near.clone(), fine.clone()]), nanos);
+        assert_eq!(joined(&[fine.clone(), day]), nanos);
+        assert_eq!(joined(&[far_day.clone(), fine]), DataType::Utf8);
+        assert_eq!(joined(&[near, far_day]), micros);
+        assert_eq!(joined(&[none, far]), micros);
     }
 }

@@ -21,12 +21,8 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, DFSchema, Result as DataFusionResult, project_schema};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
-use datafusion::datasource::listing::{
-    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl, PartitionedFile,
-};
-use datafusion::datasource::physical_plan::{
-    FileGroup, FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder,
-};
+use datafusion::datasource::listing::{ListingTableUrl, PartitionedFile};
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::{TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -38,8 +34,8 @@ use futures::StreamExt;
 use object_store::path::Path as StorePath;
 use percent_encoding::percent_decode_str;
 
+use super::listing::{self, Listed};
 use crate::convert::{Zone, parse_value};
-use crate::{Error, ErrorKind};
 
 /// What Hive and Spark write for NULL, and for the empty text.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -156,18 +152,6 @@ fn read(text: &str, data_type: &DataType) -> Option<ScalarValue> {
     is_written_so.then_some(value)
 }
 
-/// Files as a table, by their own columns alone.
-pub(super) fn listed(
-    format: Arc<dyn FileFormat>,
-    urls: Vec<ListingTableUrl>,
-    schema: SchemaRef,
-) -> DataFusionResult<ListingTable> {
-    let options = ListingOptions::new(format).with_file_extension("");
-    ListingTable::try_new(
-        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema),
-    )
-}
-
 /// Rows of one file with columns that may be NULL where `declared` says so. A key's value is a constant in a file, and DataFusion
 /// declares it by that file alone: rows of two files, in one of which it is NULL, would be of different schemas.
 pub(super) fn as_declared(batch: RecordBatch, declared: &Schema) -> DataFusionResult<RecordBatch> {
@@ -217,8 +201,6 @@ pub(super) struct DirectoryTable {
     format: Arc<dyn FileFormat>,
     urls: Vec<ListingTableUrl>,
     columns: DirectoryColumns,
-    /// Where each file's values are in `columns`.
-    places: HashMap<StorePath, usize>,
     /// The files' columns that are read, or counted, and then those of the directories.
     scanned: TableSchema,
     /// The table's columns, and where each of them is in `scanned`.
@@ -273,7 +255,7 @@ impl DirectoryTable {
         let place = |field: &FieldRef| scanned.table_schema().column_with_name(field.name()).map(|(place, _)| place);
         let order = schema.fields().iter().filter_map(place).collect();
         let own_columns = file_schema.fields().len();
-        Ok(Self { format, urls, columns, places, scanned, schema, order, own_columns })
+        Ok(Self { format, urls, columns, scanned, schema, order, own_columns })
     }
 
     /// How many columns the files have of their own; they come first.
@@ -282,21 +264,15 @@ impl DirectoryTable {
     }
 
     /// A file with its directories' values, and with statistics that know them.
-    fn with_values(&self, mut file: PartitionedFile) -> DataFusionResult<PartitionedFile> {
-        let location = &file.object_meta.location;
-        let Some(place) = self.places.get(location) else {
-            return Err(
-                Error::new(ErrorKind::Internal, format!("/{location} is none of the files of its table")).into()
-            );
-        };
-        file.partition_values = self.columns.values[*place].clone();
+    fn with_values(&self, place: usize, mut file: PartitionedFile) -> PartitionedFile {
+        file.partition_values = self.columns.values.get(place).cloned().unwrap_or_default();
         if let Some(statistics) = file.statistics.take() {
             let mut statistics = Arc::unwrap_or_clone(statistics);
             let rows = statistics.num_rows;
             statistics.column_statistics.extend(file.partition_values.iter().map(|value| known(value, rows)));
             file.statistics = Some(Arc::new(statistics));
         }
-        Ok(file)
+        file
     }
 }
 
@@ -338,26 +314,17 @@ impl TableProvider for DirectoryTable {
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let can_match = self.columns.can_match(filters, state)?;
-        let urls = self.urls.iter().zip(can_match).filter(|(_, can_match)| *can_match).map(|(url, _)| url.clone());
-        let urls: Vec<ListingTableUrl> = urls.collect();
-        let empty =
-            || Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)) as Arc<dyn ExecutionPlan>);
-        let Some(store) = urls.first().map(ListingTableUrl::object_store) else { return empty() };
-        let asked = urls.len();
-        let files = listed(Arc::clone(&self.format), urls, Arc::clone(self.scanned.file_schema()))?;
+        let urls = self.urls.iter().enumerate().zip(can_match).filter(|(_, can_match)| *can_match).map(|(url, _)| url);
+        let urls: Vec<(usize, &ListingTableUrl)> = urls.collect();
         let most = limit.filter(|_| filters.is_empty());
-        let groups = files.list_files_for_scan(state, &[], most).await?.file_groups;
-        let ordering = files.try_create_output_ordering(state.execution_props(), &groups)?;
-        let with_values = |group: FileGroup| {
-            let files = group.into_inner().into_iter().map(|file| self.with_values(file));
-            files.collect::<DataFusionResult<_>>().map(FileGroup::new)
+        let Listed { files, is_part } =
+            listing::list(state, &self.format, &urls, self.scanned.file_schema(), most).await?;
+        let Some(store) = urls.first().map(|(_, url)| url.object_store()).filter(|_| !files.is_empty()) else {
+            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)));
         };
-        let groups: Vec<FileGroup> = groups.into_iter().map(with_values).collect::<DataFusionResult<_>>()?;
-        if groups.is_empty() {
-            return empty();
-        }
-        // A limit may have ended the listing.
-        let is_part = most.is_some() && groups.iter().map(FileGroup::len).sum::<usize>() < asked;
+        let files = files.into_iter().map(|(place, file)| self.with_values(place, file)).collect();
+        let groups = listing::grouped(files, state.config().target_partitions());
+        let ordering = listing::common_ordering(&groups);
         let collects = state.config().collect_statistics();
         let schema = Arc::clone(self.scanned.table_schema());
         let (groups, statistics) = compute_all_files_statistics(groups, schema, collects, is_part)?;
@@ -368,7 +335,7 @@ impl TableProvider for DirectoryTable {
             .with_statistics(statistics)
             .with_projection_indices(Some(projection))?
             .with_limit(limit)
-            .with_output_ordering(ordering)
+            .with_output_ordering(ordering.into_iter().collect())
             .build();
         self.format.create_physical_plan(state, config).await
     }

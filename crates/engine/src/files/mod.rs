@@ -2,7 +2,7 @@
 //!
 //! The format follows from the name, in whatever case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the
 //! text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
-//! one table; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`] and [`json`],
+//! one table, [`listing`] in which order they are read; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`] and [`json`],
 //! the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
@@ -15,10 +15,12 @@ pub(crate) mod export;
 pub(crate) mod functions;
 mod glob;
 pub(crate) mod json;
+mod listing;
 mod named;
 mod nan_statistics;
 pub(crate) mod options;
 mod positional;
+mod respelled;
 mod site;
 mod store;
 
@@ -49,9 +51,11 @@ pub(crate) use self::csv::{Encoding, WriteOptions};
 use self::directory_columns::{DirectoryColumns, DirectoryTable};
 use self::glob::{Found, Match};
 use self::json::{JsonFormat, JsonPlan, Opened, Sample};
+use self::listing::FileTable;
 use self::named::NamedFormat;
 pub(crate) use self::options::CsvOptions;
 use self::positional::PositionalFormat;
+use self::respelled::Spelling;
 use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
 pub(crate) use self::store::{CountingRegistry, gone};
@@ -275,13 +279,14 @@ impl Source {
                 let path = locations.get(shape.path.as_str()).unwrap_or(&shape.path);
                 format.keep_declared(path, shape, &columns, has_header);
             }
-            return Ok(Arc::new(directory_columns::listed(Arc::new(format), urls, schema)?));
+            return Ok(Arc::new(FileTable { format: Arc::new(format), urls, schema }));
         }
         let format = self.file_format(state, csv, names.clone())?;
         let Columns { schema, reading } = self.schema(state, &*format, &urls, union).await?;
         let schema = loosened(&schema);
         let (format, by_position) = match reading {
             Reading::Plain => (format, self.format == Format::Arrow),
+            Reading::Respelled => (parquet(state, names, Spelling::Own), false),
             Reading::Positional => {
                 let (site, names) = (self.site.clone(), names.clone());
                 (Arc::new(PositionalFormat { site, format: self.format, names }) as Arc<dyn FileFormat>, false)
@@ -340,7 +345,7 @@ impl Source {
         by_position: bool,
     ) -> Result<Arc<dyn TableProvider>> {
         let Some(columns) = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str())) else {
-            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
+            return Ok(Arc::new(FileTable { format, urls, schema }));
         };
         let table = DirectoryTable::new(format, urls, &schema, columns, by_position).map_err(|file| {
             let message =
@@ -382,11 +387,11 @@ impl Source {
                 let zone = Zone::of_session(state.config_options());
                 return Ok(Arc::new(self.csv_format(csv, Types::Guessed, names, query, zone)));
             }
-            Format::Parquet => Arc::new(ParquetFormat::default().with_options(state.default_table_options().parquet)),
+            Format::Parquet => return Ok(parquet(state, names, Spelling::Same)),
             Format::Arrow => Arc::new(ArrowFormat),
             Format::Json => return Err(Error::new(ErrorKind::Internal, "JSON has a plan of its columns")),
         };
-        Ok(Arc::new(NamedFormat { inner, names }))
+        Ok(Arc::new(NamedFormat { inner, names, spelling: Spelling::Same }))
     }
 
     /// The columns of all files. Empty text files have nothing to say about them.
@@ -418,8 +423,14 @@ impl Source {
             return Err(Error::new(ErrorKind::Data, format!("'{name}' has no columns: there is nothing in it")));
         }
         files.retain(|(_, schema)| !schema.fields().is_empty());
-        let reading = if is_plain { Reading::Plain } else { Reading::Positional };
-        Ok(Columns { schema: agree::agree(&files, self.format, union)?, reading })
+        let schema = agree::agree(&files, self.format, union)?;
+        let is_respelled = |(_, own): &(String, SchemaRef)| agree::is_respelled(&schema, own, self.format);
+        let reading = match self.format {
+            _ if !is_plain => Reading::Positional,
+            Format::Parquet if files.iter().any(is_respelled) => Reading::Respelled,
+            _ => Reading::Plain,
+        };
+        Ok(Columns { schema, reading })
     }
 
     /// The columns of a file; none of an empty one.
@@ -465,6 +476,12 @@ impl Source {
     }
 }
 
+/// DataFusion's Parquet.
+fn parquet(state: &dyn DataFusionSession, names: Names, spelling: Spelling) -> Arc<dyn FileFormat> {
+    let inner = ParquetFormat::default().with_options(state.default_table_options().parquet);
+    Arc::new(NamedFormat { inner: Arc::new(inner), names, spelling })
+}
+
 /// The columns of a file, or of all.
 struct Columns {
     schema: SchemaRef,
@@ -476,6 +493,8 @@ struct Columns {
 enum Reading {
     /// Their format's own source.
     Plain,
+    /// The same, of files that have other spellings of their columns' names.
+    Respelled,
     /// See [`positional`].
     Positional,
 }

@@ -38,6 +38,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
+use super::respelled::{self, Respelling, Spelling};
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
 use super::{Names, directory_columns, nan_statistics};
@@ -48,6 +49,26 @@ use crate::{Error, ErrorKind};
 pub(super) struct NamedFormat {
     pub inner: Arc<dyn FileFormat>,
     pub names: Names,
+    pub spelling: Spelling,
+}
+
+impl NamedFormat {
+    /// The table's columns as a file knows them.
+    async fn own_schema(
+        &self,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: &SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<SchemaRef> {
+        match self.spelling {
+            Spelling::Same => Ok(Arc::clone(table_schema)),
+            Spelling::Own => {
+                let file = self.inner.infer_schema(state, store, std::slice::from_ref(object)).await?;
+                Ok(respelled::in_file(table_schema, &file))
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -82,7 +103,8 @@ impl FileFormat for NamedFormat {
         object: &ObjectMeta,
     ) -> Result<Statistics> {
         let name = self.names.of(&object.location).0;
-        let statistics = caught(&name, self.inner.infer_stats(state, store, Arc::clone(&table_schema), object)).await?;
+        let own = caught(&name, self.own_schema(state, store, &table_schema, object)).await?;
+        let statistics = caught(&name, self.inner.infer_stats(state, store, own, object)).await?;
         Ok(nan_statistics::known(statistics, &table_schema))
     }
 
@@ -105,8 +127,11 @@ impl FileFormat for NamedFormat {
         object: &ObjectMeta,
     ) -> Result<FileMeta> {
         let name = self.names.of(&object.location).0;
-        let inferred = self.inner.infer_stats_and_ordering(state, store, Arc::clone(&table_schema), object);
-        let mut meta = caught(&name, inferred).await?;
+        let own = caught(&name, self.own_schema(state, store, &table_schema, object)).await?;
+        let is_same = own == table_schema;
+        let mut meta = caught(&name, self.inner.infer_stats_and_ordering(state, store, own, object)).await?;
+        // An ordering is one of columns by the file's names.
+        meta.ordering = meta.ordering.filter(|_| is_same);
         meta.statistics = nan_statistics::known(meta.statistics, &table_schema);
         Ok(meta)
     }
@@ -122,7 +147,12 @@ impl FileFormat for NamedFormat {
         let config = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
         let Some(config) = config else { return Ok(plan) };
         let source = NamedSource::wrap(Arc::clone(config.file_source()), self.names.clone());
-        Ok(DataSourceExec::from_data_source(FileScanConfigBuilder::from(config.clone()).with_source(source).build()))
+        let named = FileScanConfigBuilder::from(config.clone()).with_source(source);
+        let named = match self.spelling {
+            Spelling::Same => named,
+            Spelling::Own => named.with_expr_adapter(Some(Arc::new(Respelling))),
+        };
+        Ok(DataSourceExec::from_data_source(named.build()))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

@@ -19,12 +19,13 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::nested_struct::cast_column;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult, Statistics};
@@ -48,7 +49,7 @@ use super::csv::distinct;
 use super::glob::Found;
 use super::named::caught_now;
 use super::site::Site;
-use super::{Format, Names, blocking, directory_columns};
+use super::{Format, Names, agree, blocking, directory_columns};
 
 /// The eight bytes before the stream in an Arrow file.
 const ARROW_MAGIC: &[u8] = b"ARROW1";
@@ -242,7 +243,8 @@ impl FileSource for PositionalSource {
         let schema = self.table_schema.file_schema();
         let fields = self.projection.file_indices.iter().filter_map(|at| schema.fields().get(*at).cloned());
         let wanted = Arc::new(Schema::new(fields.collect::<Fields>()));
-        let opener = Opener { format: Arc::clone(&self.format), wanted, batch_rows: self.batch_rows };
+        let opener =
+            Opener { format: Arc::clone(&self.format), table: Arc::clone(schema), wanted, batch_rows: self.batch_rows };
         let opener = ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)?;
         directory_columns::opener(opener, config)
     }
@@ -295,6 +297,8 @@ impl FileSource for PositionalSource {
 
 struct Opener {
     format: Arc<PositionalFormat>,
+    /// The columns that files have together, and those of them that are wanted.
+    table: SchemaRef,
     wanted: SchemaRef,
     batch_rows: usize,
 }
@@ -302,7 +306,8 @@ struct Opener {
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
         let (name, path) = self.format.names.of(&file.object_meta.location);
-        let (format, wanted, batch_rows) = (Arc::clone(&self.format), Arc::clone(&self.wanted), self.batch_rows);
+        let (format, table) = (Arc::clone(&self.format), Arc::clone(&self.table));
+        let (wanted, batch_rows) = (Arc::clone(&self.wanted), self.batch_rows);
         Ok(Box::pin(async move {
             let opened = {
                 let name = name.clone();
@@ -310,7 +315,7 @@ impl FileOpener for Opener {
             };
             let batches = blocking(opened).await??;
             let rows = futures::stream::try_unfold(batches, move |mut batches| {
-                let (wanted, name) = (Arc::clone(&wanted), name.clone());
+                let (table, wanted, name) = (Arc::clone(&table), Arc::clone(&wanted), name.clone());
                 async move {
                     let next = blocking(move || {
                         let batch = caught_now(&name, || batches.next().transpose());
@@ -318,7 +323,7 @@ impl FileOpener for Opener {
                     });
                     let (batch, batches) = next.await?;
                     let Some(batch) = batch? else { return Ok(None) };
-                    Ok::<_, DataFusionError>(Some((fitted(&batch, &wanted)?, batches)))
+                    Ok::<_, DataFusionError>(Some((fitted(&batch, &table, &wanted)?, batches)))
                 }
             });
             Ok(rows.into_stream().boxed())
@@ -327,18 +332,19 @@ impl FileOpener for Opener {
 }
 
 /// The wanted columns of a batch, of the wanted types.
-fn fitted(batch: &RecordBatch, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
+fn fitted(batch: &RecordBatch, table: &Schema, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
     let own = renamed(&batch.schema());
-    let places: HashMap<&str, usize> =
-        own.fields().iter().enumerate().map(|(place, field)| (field.name().as_str(), place)).collect();
+    let names = agree::names_of(table);
+    let found = names.iter().zip(agree::places(&names, &agree::names_of(&own), Format::Parquet));
+    let places: HashMap<&str, usize> = found.filter_map(|(name, place)| Some((*name, place?))).collect();
     let column = |field: &Arc<Field>| match places.get(field.name().as_str()) {
         Some(place) => {
             let options = CastOptions { safe: false, ..CastOptions::default() };
-            cast_with_options(batch.column(*place), field.data_type(), &options)
+            cast_column(batch.column(*place), field.data_type(), &options)
         }
         None => Ok(new_null_array(field.data_type(), batch.num_rows())),
     };
-    let columns = wanted.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    let columns = wanted.fields().iter().map(column).collect::<DataFusionResult<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(wanted), columns, &options)?)
 }

@@ -8,7 +8,7 @@
 //!   become decimals of 256 bits;
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
-//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds, and so
+//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes one of microseconds, and so
 //!   does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A TIMESTAMP(9) beside columns of dates and other timestamps
 //!   becomes a decimal of its nanoseconds, and so do they.
 //!
@@ -166,13 +166,17 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
         return true;
     }
     let is_nano = |t: &DataType| *t == DataType::Timestamp(TimeUnit::Nanosecond, None);
-    let is_moment = |t: &DataType| matches!(t, DataType::Timestamp(_, None)) && !is_nano(t);
+    let zone = types.iter().find_map(|data_type| match data_type {
+        DataType::Timestamp(unit, zone) if *unit != TimeUnit::Nanosecond => Some(zone.clone()),
+        _ => None,
+    });
     let is_beyond = types.iter().any(is_nano) && exprs.iter().any(|expr| is_beyond_nanoseconds(expr));
-    if types.iter().any(is_moment) || is_beyond {
+    if zone.is_some() || is_beyond {
+        let moment = DataType::Timestamp(TimeUnit::Microsecond, zone.flatten());
         for (expr, data_type) in exprs.iter_mut().zip(types) {
             if *data_type == DataType::Date32 || is_beyond && is_nano(data_type) {
                 let date = std::mem::take(&mut **expr);
-                **expr = cast(date, DataType::Timestamp(TimeUnit::Microsecond, None));
+                **expr = cast(date, moment.clone());
                 changed = true;
             }
         }
@@ -334,6 +338,11 @@ fn decimal(expr: &Expr) -> Option<Expr> {
 pub(super) fn common(value: &DataType, item: &DataType) -> Option<DataType> {
     match (value, item) {
         (DataType::Float32, other) | (other, DataType::Float32) if is_wide_integer(other) => Some(DataType::Float64),
+        (DataType::Date32, DataType::Timestamp(unit, zone)) | (DataType::Timestamp(unit, zone), DataType::Date32)
+            if *unit != TimeUnit::Nanosecond =>
+        {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
         (text, decimal) | (decimal, text) if is_text(text) && fits_any_decimal(decimal) => Some(ANY_DECIMAL),
         _ => None,
     }
@@ -369,6 +378,10 @@ mod tests {
             ("i IN (SELECT CAST(16777216 AS REAL))", "0"),
             ("d IN (SELECT TIMESTAMP '2020-01-01 00:00:00')", "1"),
             ("d > TIMESTAMP '2020-01-01 00:00:01'", "1"),
+            ("d > TIMESTAMPTZ '2020-01-01 00:00:01+00'", "1"),
+            ("d > ANY (SELECT TIMESTAMP '2020-01-01 00:00:01')", "1"),
+            ("TIMESTAMP '2020-01-01 00:00:01' > ALL (SELECT d)", "1"),
+            ("d = ANY(ARRAY[TIMESTAMP '2020-01-01 00:00:00'])", "1"),
             ("d = TIMESTAMP '2020-01-01 00:00:00'", "1"),
             ("d > CAST('2020-01-01' AS TIMESTAMP(9))", "1"),
             ("d >= arrow_cast(TIMESTAMP '2020-01-01', 'Timestamp(Nanosecond, None)')", "2"),

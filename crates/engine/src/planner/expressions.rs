@@ -10,7 +10,7 @@ use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Cast, ColumnarValue, ExprSchemable, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, TryCast,
+    Cast, ColumnarValue, ExprSchemable, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, TryCast, cast,
 };
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
@@ -149,6 +149,30 @@ pub(super) fn settle_subquery(
         found.subquery.subquery = plan.project([column.alias(name)])?.build()?.into();
     }
     Ok(changed)
+}
+
+/// A plan whose columns have the types that `wanted` names for their places, with the names that they have; none if all stay as they are.
+pub(super) fn cast_columns(
+    plan: &Arc<LogicalPlan>,
+    wanted: impl Fn(usize, &DataType) -> Option<DataType>,
+) -> Result<Option<LogicalPlan>> {
+    let mut changed = false;
+    let columns = plan.schema().columns().into_iter().zip(plan.schema().fields()).enumerate();
+    let columns = columns.map(|(place, (column, field))| {
+        let (table, name) = (column.relation.clone(), column.name.clone());
+        match wanted(place, field.data_type()) {
+            Some(wanted) => {
+                changed = true;
+                cast(Expr::Column(column), wanted).alias_qualified(table, name)
+            }
+            None => Expr::Column(column),
+        }
+    });
+    let columns: Vec<Expr> = columns.collect();
+    match changed {
+        true => LogicalPlanBuilder::new_from_arc(Arc::clone(plan)).project(columns)?.build().map(Some),
+        false => Ok(None),
+    }
 }
 
 /// The type of an expression; of one that has none, such as a parameter, that of NULL.

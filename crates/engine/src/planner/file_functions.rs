@@ -3,11 +3,15 @@
 //! DataFusion's table functions are planned without waiting, and take no named arguments. A name is looked up where
 //! files may be opened: [`FileCall`].
 
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableAlias,
-    TableFactor, UnaryOperator, Value,
+    TableFactor, UnaryOperator, Value, VisitorMut,
 };
 
+use super::visit_statement;
 use crate::files::functions::{self, FileCall};
 use crate::statement::normal;
 
@@ -27,6 +31,22 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
         columns: Vec::new(),
         at: None,
     });
+}
+
+/// As [`rewrite_table`], in all of a statement.
+pub(super) fn rewrite(statement: &mut Statement) {
+    let _: ControlFlow<()> = visit_statement(statement, &mut Calls);
+}
+
+struct Calls;
+
+impl VisitorMut for Calls {
+    type Break = ();
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+        rewrite_table(table);
+        ControlFlow::Continue(())
+    }
 }
 
 fn call(function: &str, arguments: &[FunctionArg]) -> FileCall {

@@ -119,7 +119,7 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
 }
 
 /// The float type for these, if there are decimals and floats among them.
-fn common_float<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
+pub(super) fn common_float<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
     let mut has_decimal = false;
     let mut float = None;
     for data_type in types {

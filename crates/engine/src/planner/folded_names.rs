@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
+use super::file_functions;
 use crate::resolve::Names;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Object, Result};
@@ -30,6 +31,8 @@ use crate::{Error, ErrorKind, Object, Result};
 /// The statement with names as they are; `None` if they all are already.
 pub(super) async fn folded(statement: &Statement, state: &SessionState) -> Result<Option<Statement>> {
     let mut statement = statement.clone();
+    // A call that reads files is a table with columns.
+    file_functions::rewrite(&mut statement);
     let mut tables = Tables::default();
     let Ok(references) = state.resolve_table_references(&statement) else { return Ok(None) };
     for reference in references {
@@ -380,7 +383,15 @@ impl Folder {
             }
             other => {
                 self.exprs(other, scope)?;
-                return Ok(());
+                let (TableFactor::Table { alias: Some(alias), .. }
+                | TableFactor::Function { alias: Some(alias), .. }
+                | TableFactor::TableFunction { alias: Some(alias), .. }
+                | TableFactor::UNNEST { alias: Some(alias), .. }) = other
+                else {
+                    return Ok(());
+                };
+                // Of its columns those are known that the statement names.
+                (Some(&*alias), None, Vec::new())
             }
         };
         let columns = alias.map_or(columns.clone(), |alias| aliased(columns, alias));

@@ -262,7 +262,8 @@ const NEVER_FAIL: [&str; 47] = [
 ];
 
 /// Whether there are rows for which an expression fails; what is not known to have a result for all, may.
-fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+/// Whether computing an expression can be an error.
+pub(super) fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists(|expr| {
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { op, left, right }) => match op {

@@ -5,12 +5,13 @@
 //!
 //! `INTERVAL '1 day 02:03'` is written out for it, and so is whatever else it does not read.
 //!
-//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`; and a field of a struct as `['a']` and
+//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`, and `0.1` and not `1e-1`; and a field of a struct as `['a']` and
 //! not as `.a`.
 
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, CastKind, DataType, ExactNumberInfo, Expr, Interval, UnaryOperator, Value,
+    AccessExpr, CastKind, DataType, ExactNumberInfo, Expr, Function, Interval, UnaryOperator, Value, WindowFrameBound,
+    WindowType,
 };
 
 use crate::postgres::interval_text;
@@ -51,6 +52,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
         spell_out(interval);
         return;
     }
+    if let Expr::Function(Function { over: Some(WindowType::WindowSpec(window)), .. }) = expr
+        && let Some(frame) = &mut window.window_frame
+    {
+        let end = frame.end_bound.as_mut();
+        for bound in [Some(&mut frame.start_bound), end].into_iter().flatten() {
+            write_offset(bound);
+        }
+        return;
+    }
     let Expr::Value(value) = expr else { return };
     let Value::Number(number, _) = &mut value.value else { return };
     number.retain(|c| c != '_');
@@ -66,6 +76,35 @@ pub(super) fn rewrite(expr: &mut Expr) {
             format: None,
         };
     }
+}
+
+/// An offset that has become a DOUBLE is a number again, written without an exponent: DataFusion takes no other.
+fn write_offset(bound: &mut WindowFrameBound) {
+    let (WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset))) = bound else { return };
+    if let Expr::Cast { expr, data_type: DataType::Double(_), .. } = offset.as_ref()
+        && let Expr::Value(value) = expr.as_ref()
+        && let Value::SingleQuotedString(number) = &value.value
+        && let Some(plain) = without_exponent(number)
+    {
+        **offset = Expr::Value(Value::Number(plain, false).into());
+    }
+}
+
+/// `1.5e-3` as `0.0015`.
+fn without_exponent(number: &str) -> Option<String> {
+    const MOST: i32 = 400;
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let exponent: i32 = exponent.parse().ok().filter(|exponent| (-MOST..=MOST).contains(exponent))?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let point = i32::try_from(whole.len()).ok()? + exponent;
+    let digits = format!("{whole}{fraction}");
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
+    let length = i32::try_from(digits.len()).ok()?;
+    Some(match usize::try_from(point) {
+        Ok(0) | Err(_) => format!("0.{}{digits}", zeros(-point)),
+        Ok(_) if point >= length => format!("{digits}{}", zeros(point - length)),
+        Ok(point) => format!("{}.{}", digits.get(..point)?, digits.get(point..)?),
+    })
 }
 
 /// DataFusion reads no `1 day 02:03`, nor `1-2` or `P1D`.
@@ -103,7 +142,25 @@ fn turn(interval: &mut Interval) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::without_exponent;
     use crate::planner::tests::{rewritten, rows};
+
+    #[test]
+    fn offsets_without_exponents() {
+        for (number, expected) in [
+            ("1e-1", "0.1"),
+            ("1.5e-3", "0.0015"),
+            ("12.5E1", "125"),
+            ("12.5e0", "12.5"),
+            ("12.5e+3", "12500"),
+            ("1e2", "100"),
+            (".5e1", "5"),
+            ("12.75e1", "127.5"),
+        ] {
+            assert_eq!(without_exponent(number).as_deref(), Some(expected), "{number}");
+        }
+        assert_eq!(without_exponent("1e999"), None);
+    }
 
     #[tokio::test]
     async fn fields_and_frames() {

@@ -33,6 +33,7 @@ mod from_first;
 mod function_types;
 mod functions;
 mod grouping;
+mod grouping_set_keys;
 mod grouping_sets;
 mod guards;
 mod in_lists;
@@ -40,6 +41,7 @@ pub(crate) mod in_order;
 mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
+mod join_guards;
 pub(crate) mod like_escapes;
 mod list_concatenation;
 mod list_functions;
@@ -253,6 +255,9 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     if keeps("window_limits") {
         rules = window_limits::checked(rules);
     }
+    if keeps("guarded_cases") {
+        rules = join_guards::kept_whole(rules);
+    }
     if keeps("outer_constants") {
         rules = outer_constants::hidden_from(rules);
     }
@@ -274,6 +279,9 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     }
     if keeps("volatile_filters") {
         rules = volatile_filters::stay(rules);
+    }
+    if keeps("guarded_cases") {
+        rules = join_guards::of_keys(rules);
     }
     if keeps("correlated_names") {
         // Directly before the rule that it mends; before all, should that have another name one day.
@@ -297,6 +305,8 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
         Arc::new(using_joins::UsingHints),
+        // Before expressions change.
+        Arc::new(grouping_set_keys::GroupingSetKeys),
         // Before anything looks for subqueries.
         Arc::new(subquery_lists::SubqueryLists),
         Arc::new(subquery_places::SubqueryPlaces),
@@ -360,22 +370,43 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     interval_units::complete(struct_types::complete(tokens))
 }
 
-/// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column.
+/// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column. So would be the second of two
+/// strings beside each other, which PostgreSQL makes one of where they are on two lines.
 fn refuse_junk(tokens: &[TokenWithSpan]) -> Result<()> {
-    let junk = tokens.windows(2).find_map(|pair| match (&pair[0].token, &pair[1].token) {
-        (Token::Number(number, _), Token::Word(word)) if word.quote_style.is_none() => Some((number, word, &pair[0])),
-        _ => None,
-    });
-    match junk {
-        None => Ok(()),
-        Some((number, word, at)) => {
-            let Location { line, column } = at.span.start;
-            let message = format!("{number}{} is no number at Line: {line}, Column: {column}", word.value);
-            Err(Error::new(ErrorKind::Syntax, message)
-                .at(Place { line, column })
-                .with_hint("a blank goes between a number and a name"))
+    let refuse = |at: &TokenWithSpan, what: String, hint: &str| {
+        let Location { line, column } = at.span.start;
+        let message = format!("{what} at Line: {line}, Column: {column}");
+        Err(Error::new(ErrorKind::Syntax, message).at(Place { line, column }).with_hint(hint))
+    };
+    for pair in tokens.windows(2) {
+        if let (Token::Number(number, _), Token::Word(word)) = (&pair[0].token, &pair[1].token)
+            && word.quote_style.is_none()
+        {
+            let what = format!("{number}{} is no number", word.value);
+            return refuse(&pair[0], what, "a blank goes between a number and a name");
         }
     }
+    let is_blank = |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    let is_string = |token: &TokenWithSpan| matches!(token.token, Token::SingleQuotedString(_));
+    // OPTIONS ('name' 'value') has them.
+    let is_options =
+        |token: &TokenWithSpan| matches!(&token.token, Token::Word(word) if word.value.eq_ignore_ascii_case("options"));
+    if tokens.iter().any(is_options) {
+        return Ok(());
+    }
+    let mut written = tokens.iter().filter(|token| !is_blank(token)).peekable();
+    while let Some(token) = written.next() {
+        if is_string(token)
+            && let Some(second) = written.next_if(|next| is_string(next))
+        {
+            return refuse(
+                second,
+                "there are two strings beside each other".to_string(),
+                "'a' || 'b' is one, AS names a column",
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Parses tokens with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, Union, cast};
+use datafusion::logical_expr::{LogicalPlan, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -181,23 +181,14 @@ fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let wanted: Vec<Option<DataType>> = places
         .map(|place| common(&union.inputs.iter().filter_map(|part| type_in(part, place)).collect::<Vec<_>>()))
         .collect();
-    let cast_in =
-        |part: &Arc<LogicalPlan>, place: usize| with_dates_as(&type_in(part, place)?, wanted.get(place)?.as_ref()?);
     let mut changed = false;
     for part in &mut union.inputs {
-        if (0..wanted.len()).all(|place| cast_in(part, place).is_none()) {
-            continue;
+        let timestamps =
+            expressions::cast_columns(part, |place, data_type| with_dates_as(data_type, wanted.get(place)?.as_ref()?))?;
+        if let Some(timestamps) = timestamps {
+            *part = Arc::new(timestamps);
+            changed = true;
         }
-        let columns = part.schema().columns().into_iter().enumerate().map(|(place, column)| {
-            let (table, name) = (column.relation.clone(), column.name.clone());
-            match cast_in(part, place) {
-                Some(timestamp) => cast(Expr::Column(column), timestamp).alias_qualified(table, name),
-                None => Expr::Column(column),
-            }
-        });
-        let columns: Vec<Expr> = columns.collect();
-        *part = Arc::new(LogicalPlanBuilder::new_from_arc(Arc::clone(part)).project(columns)?.build()?);
-        changed = true;
     }
     if !changed {
         return Ok(Transformed::no(LogicalPlan::Union(union)));

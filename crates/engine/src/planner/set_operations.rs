@@ -6,6 +6,9 @@
 //! meets the second 7. Those joins, and the ones without ALL, are the only ones that are null-safe when a statement has
 //! just been planned; without ALL the left side is distinct, and then counting changes nothing.
 //!
+//! The columns of INTERSECT and EXCEPT have the type that both sides have together, as those of a UNION have. DataFusion 55.2 leaves them
+//! the type of the left side: `SELECT 3 EXCEPT SELECT 1.5` is an integer.
+//!
 //! The columns of a UNION are those of its parts by their places. Where only one part can have rows, DataFusion takes that one's by the
 //! names of the union, which are the first part's, without their tables: so all parts have these.
 
@@ -13,15 +16,18 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, NullEquality, Result};
+use datafusion::common::{Column, NullEquality, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::logical_plan::Join;
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::{
-    ExprFunctionExt, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Union, lit, when,
+    Distinct, ExprFunctionExt, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Union, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
+
+use super::{exact_comparisons, expressions, floats_beside_decimals};
 
 /// A row's number among those that are the same. The rule runs more than once.
 const NUMBERS: [&str; 2] = ["number of a left row", "number of a right row"];
@@ -32,7 +38,10 @@ pub(super) struct SetOperations;
 impl AnalyzerRule for SetOperations {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let counted = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Join(join) if is_all(&join) => Ok(Transformed::yes(count(join)?)),
+            LogicalPlan::Join(join) if is_all(&join) => Ok(Transformed::yes(count(of_one_type(join)?.data)?)),
+            LogicalPlan::Join(join) if is_set_operation(&join) => {
+                of_one_type(join)?.map_data(|join| Ok(LogicalPlan::Join(join)))
+            }
             LogicalPlan::Union(union) => alike(union),
             other => Ok(Transformed::no(other)),
         });
@@ -63,10 +72,50 @@ fn alike(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     Ok(if has_other { Transformed::yes(union) } else { Transformed::no(union) })
 }
 
-fn is_all(join: &Join) -> bool {
+/// Such a join, with the columns of both sides of the types that they have together.
+fn of_one_type(mut join: Join) -> Result<Transformed<Join>> {
+    let types =
+        |side: &LogicalPlan| side.schema().fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+    let common = types(&join.left).into_iter().zip(types(&join.right)).map(|(left, right)| {
+        // A string beside another type is settled where they are compared.
+        let is_plain = |data_type: &DataType| data_type.is_numeric() || data_type.is_temporal();
+        match left != right && is_plain(&left) && is_plain(&right) {
+            true => exact_comparisons::common(&left, &right)
+                .or_else(|| floats_beside_decimals::common_float([&left, &right].into_iter()))
+                .or_else(|| type_union_resolution(&[left, right])),
+            false => None,
+        }
+    });
+    let common: Vec<Option<DataType>> = common.collect();
+    let wanted = |place: usize, data_type: &DataType| common.get(place)?.clone().filter(|common| common != data_type);
+    let cast = |side: &Arc<LogicalPlan>| match side.as_ref() {
+        // Rows that are made equal by their types are one.
+        LogicalPlan::Distinct(Distinct::All(input)) => Ok(expressions::cast_columns(input, wanted)?
+            .map(|input| LogicalPlan::Distinct(Distinct::All(Arc::new(input))))),
+        _ => expressions::cast_columns(side, wanted),
+    };
+    let (left, right) = (cast(&join.left)?, cast(&join.right)?);
+    if left.is_none() && right.is_none() {
+        return Ok(Transformed::no(join));
+    }
+    join.left = left.map_or(join.left, Arc::new);
+    join.right = right.map_or(join.right, Arc::new);
+    match LogicalPlan::Join(join).recompute_schema()? {
+        LogicalPlan::Join(join) => Ok(Transformed::yes(join)),
+        _ => internal_err!("a join is none with other columns"),
+    }
+}
+
+/// Whether a join is an INTERSECT or EXCEPT.
+fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
         && join.on.len() == join.left.schema().fields().len()
+        && join.on.len() == join.right.schema().fields().len()
+}
+
+fn is_all(join: &Join) -> bool {
+    is_set_operation(join)
         && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
         && join.left.schema().fields().iter().all(|field| field.name() != NUMBERS[0])
 }
@@ -114,6 +163,24 @@ fn numbered(plan: Arc<LogicalPlan>, name: &str) -> Result<LogicalPlan> {
 #[cfg(test)]
 mod tests {
     use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn both_sides_have_one_type() {
+        for (query, expected) in [
+            ("SELECT DATE '9999-12-31' INTERSECT SELECT TIMESTAMP '9999-12-31'", "9999-12-31T00:00:00"),
+            ("SELECT 1 INTERSECT SELECT 1.0", "1.0"),
+            ("SELECT 3 EXCEPT SELECT 1.5", "3.0"),
+            ("SELECT 3 EXCEPT ALL SELECT 1.5", "3.0"),
+            ("SELECT x FROM (VALUES (1), (1)) AS t(x) INTERSECT ALL SELECT CAST(1 AS DOUBLE)", "1.0"),
+            (
+                "SELECT a.x FROM (VALUES (1, DATE '2020-01-01')) AS a(y, x) INTERSECT SELECT TIMESTAMP '2020-01-01'",
+                "2020-01-01T00:00:00",
+            ),
+            ("SELECT 'a' INTERSECT SELECT 'a'", "a"),
+        ] {
+            assert_eq!(rows(query).await.join(","), expected, "{query}");
+        }
+    }
 
     #[tokio::test]
     async fn rows_are_counted() {

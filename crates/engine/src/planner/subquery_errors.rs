@@ -23,7 +23,10 @@ pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
         DataFusionError::NotImplemented(message) => {
             message.contains("<subquery>") || message.contains("OuterReferenceColumn")
         }
-        DataFusionError::Plan(message) => message.starts_with("Correlated scalar subquery can only be used"),
+        DataFusionError::Plan(message) => {
+            message.starts_with("Correlated scalar subquery can only be used")
+                || message.starts_with("A GROUP BY clause in a scalar correlated subquery")
+        }
         _ => false,
     };
     let is_about_columns =

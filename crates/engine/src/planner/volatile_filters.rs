@@ -16,7 +16,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Aggregate, Filter, JoinType, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Filter, Join, JoinType, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
@@ -44,15 +44,20 @@ impl OptimizerRule for WhatIsCertain {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         match plan {
-            LogicalPlan::Filter(filter) if has_chance(&filter) => self.apart(filter, config),
-            LogicalPlan::Join(mut join)
-                if join.join_type == JoinType::Inner && join.filter.as_ref().is_some_and(Expr::is_volatile) =>
-            {
-                let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
-                let (stay, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_volatile);
-                join.filter = conjunction(rest);
-                Ok(Transformed::yes(filtered(stay, Arc::new(LogicalPlan::Join(join)))?))
-            }
+            LogicalPlan::Join(join) if is_by_chance(&join) => match join.join_type {
+                JoinType::Inner => certain(join).map(Transformed::yes),
+                // Its condition is asked of each pair of rows: nothing of it is moved.
+                _ => Ok(Transformed::no(LogicalPlan::Join(join))),
+            },
+            LogicalPlan::Filter(filter) => match join_by_chance(&filter) {
+                Some(JoinType::Inner) => {
+                    let settled = certain_below(filter)?;
+                    self.apart(settled, config).map(|rewritten| Transformed::yes(rewritten.data))
+                }
+                Some(_) => Ok(Transformed::no(LogicalPlan::Filter(filter))),
+                None if has_chance(&filter) => self.apart(filter, config),
+                None => self.0.rewrite(LogicalPlan::Filter(filter), config),
+            },
             plan => self.0.rewrite(plan, config),
         }
     }
@@ -82,6 +87,38 @@ impl WhatIsCertain {
         let plan = filtered(stay, Arc::new(pushed.data))?;
         Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
     }
+}
+
+fn is_by_chance(join: &Join) -> bool {
+    join.filter.as_ref().is_some_and(Expr::is_volatile)
+}
+
+/// The type of a join right below filters whose condition is random.
+fn join_by_chance(filter: &Filter) -> Option<JoinType> {
+    match filter.input.as_ref() {
+        LogicalPlan::Filter(below) => join_by_chance(below),
+        LogicalPlan::Join(join) => is_by_chance(join).then_some(join.join_type),
+        _ => None,
+    }
+}
+
+/// The same filters above an inner join that is certain.
+fn certain_below(mut filter: Filter) -> Result<Filter> {
+    let below = match Arc::unwrap_or_clone(filter.input) {
+        LogicalPlan::Filter(below) => LogicalPlan::Filter(certain_below(below)?),
+        LogicalPlan::Join(join) => certain(join)?,
+        other => other,
+    };
+    filter.input = Arc::new(below);
+    Ok(filter)
+}
+
+/// An inner join whose random conditions are a filter above it.
+fn certain(mut join: Join) -> Result<LogicalPlan> {
+    let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
+    let (stay, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_volatile);
+    join.filter = conjunction(rest);
+    filtered(stay, Arc::new(LogicalPlan::Join(join)))
 }
 
 fn filtered(conditions: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
@@ -144,6 +181,22 @@ mod tests {
                 // One value for each pair of rows: all of one a by chance are a chance of 2^-50.
                 format!(
                     "SELECT count(DISTINCT n) > 1 FROM (SELECT a, count(*) AS n FROM {many}, {} WHERE random() < 0.5 AND a < 20 GROUP BY a)",
+                    many.replace("t(a)", "u(b)")
+                ),
+                vec!["true"],
+            ),
+            (
+                format!(
+                    "SELECT count(DISTINCT n) > 1 FROM (SELECT a, count(*) AS n FROM {many} LEFT JOIN {} \
+                     ON random() < 0.5 AND a + b > 0 WHERE a < 20 GROUP BY a)",
+                    many.replace("t(a)", "u(b)")
+                ),
+                vec!["true"],
+            ),
+            (
+                format!(
+                    "SELECT count(DISTINCT n) > 1 FROM (SELECT a, count(*) AS n FROM {many} JOIN {} \
+                     ON random() < 0.5 WHERE a < 20 AND b > 0 GROUP BY a)",
                     many.replace("t(a)", "u(b)")
                 ),
                 vec!["true"],

@@ -6,13 +6,15 @@
 //! datatype: Interval", for the frame that is not written is a RANGE (seen in 55.2.0). Where a
 //! RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for
 //! such keys.
+//! An offset is made one of the key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3, and of an integer an error. A key that has
+//! fewer digits behind the point than an offset of its windows gets as many.
 
-use arrow::datatypes::{DataType, IntervalUnit};
-use datafusion::common::tree_node::Transformed;
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::WindowFunction;
-use datafusion::logical_expr::{LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
@@ -29,7 +31,15 @@ impl AnalyzerRule for WindowFrames {
             Expr::WindowFunction(call) => call.params.window_frame.units == WindowFrameUnits::Range,
             _ => false,
         };
-        expressions::rewritten_if_any(plan, is_ranged, rewrite)
+        if !expressions::has(&plan, is_ranged)? {
+            return Ok(plan);
+        }
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            let schema = expressions::readable(&node)?;
+            let digits = most_digits(&node)?;
+            expressions::rewritten(node, |expr| rewrite(expr, &schema, digits))
+        });
+        Ok(rewritten?.data)
     }
 
     fn name(&self) -> &str {
@@ -37,7 +47,8 @@ impl AnalyzerRule for WindowFrames {
     }
 }
 
-fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// `digits`: those that a key of the node has at least behind the point.
+fn rewrite(expr: Expr, schema: &DFSchema, digits: i16) -> Result<Transformed<Expr>> {
     let Expr::WindowFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let key = match call.params.order_by.first() {
         Some(key) if call.params.window_frame.units == WindowFrameUnits::Range => {
@@ -48,7 +59,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     for bound in [&call.params.window_frame.start_bound, &call.params.window_frame.end_bound] {
         check(bound, &key)?;
     }
-    let changed = !has_ranges(&key) && by_groups(&mut call);
+    let changed = !has_ranges(&key) && by_groups(&mut call) || with_digits(&mut call, &key, digits);
     let expr = Expr::WindowFunction(call);
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
@@ -84,6 +95,59 @@ fn by_groups(call: &mut WindowFunction) -> bool {
     call.params.window_frame =
         WindowFrame::new_bounds(WindowFrameUnits::Groups, unit(&frame.start_bound), unit(&frame.end_bound));
     true
+}
+
+/// The most digits behind the point that an offset of a node's frames has: its windows have one order, and so one key.
+fn most_digits(node: &LogicalPlan) -> Result<i16> {
+    let mut most = 0;
+    node.apply_expressions(|expr| {
+        expr.apply(|expr| {
+            if let Expr::WindowFunction(call) = expr
+                && call.params.window_frame.units == WindowFrameUnits::Range
+            {
+                let frame = &call.params.window_frame;
+                let offsets = [&frame.start_bound, &frame.end_bound].into_iter().filter_map(offset);
+                most = offsets.filter_map(digits_behind_point).fold(most, i16::max);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(most)
+}
+
+/// Gives the key that many digits behind the point; whether it had fewer.
+fn with_digits(call: &mut WindowFunction, key: &DataType, wanted: i16) -> bool {
+    let (whole, scale) = match key {
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            (i16::from(*precision) - i16::from(*scale), i16::from(*scale))
+        }
+        integer if integer.is_integer() => (20, 0),
+        _ => return false,
+    };
+    if wanted <= scale {
+        return false;
+    }
+    // A sum of the key and an offset has a digit more.
+    let wide = u8::try_from(whole + wanted + 1).ok().zip(i8::try_from(wanted).ok());
+    let data_type = match wide {
+        Some((precision, scale)) if precision <= DECIMAL128_MAX_PRECISION => DataType::Decimal128(precision, scale),
+        Some((precision, scale)) if precision <= DECIMAL256_MAX_PRECISION => DataType::Decimal256(precision, scale),
+        _ => return false,
+    };
+    for key in call.params.order_by.iter_mut().take(1) {
+        let value = std::mem::take(&mut key.expr);
+        key.expr = cast(value, data_type.clone());
+    }
+    true
+}
+
+/// How many digits a number needs behind the point, as it is written.
+fn digits_behind_point(number: &str) -> Option<i16> {
+    let number = number.trim().to_ascii_lowercase();
+    let (digits, exponent) = number.split_once('e').unwrap_or((&number, "0"));
+    let fraction = digits.split_once('.').map_or("", |(_, fraction)| fraction.trim_end_matches('0'));
+    let exponent: i16 = exponent.parse().ok()?;
+    Some(i16::try_from(fraction.len()).ok()?.saturating_sub(exponent).max(0))
 }
 
 /// The offset of a bound, as it was written.
@@ -162,6 +226,29 @@ mod tests {
             "SELECT count(*) OVER (ORDER BY m RANGE INTERVAL '2 days -1 hour' PRECEDING) AS n FROM {table} ORDER BY n"
         );
         assert_eq!(rows(&query).await, ["1", "2"]);
+    }
+
+    #[tokio::test]
+    async fn offsets_keep_their_digits() {
+        // As PostgreSQL 15.18 answers, and of the integers DuckDB 2.0.
+        let table = "(VALUES (CAST(1.2 AS DECIMAL(5, 1)), 1, CAST(1.2 AS DECIMAL(38, 1))), (1.3, 2, 1.3), (2.5, 4, 2.5)) AS t(c, i, w)";
+        for (frame, expected) in [
+            ("c RANGE BETWEEN CURRENT ROW AND 1.25 FOLLOWING", "2,2,1"),
+            ("c RANGE BETWEEN CURRENT ROW AND 1.250 FOLLOWING", "2,2,1"),
+            ("c RANGE BETWEEN CURRENT ROW AND 1.3 FOLLOWING", "3,2,1"),
+            ("c RANGE BETWEEN 0.05 PRECEDING AND CURRENT ROW", "1,1,1"),
+            ("c RANGE BETWEEN 1e-1 PRECEDING AND CURRENT ROW", "1,2,1"),
+            ("c DESC RANGE BETWEEN 1.25 PRECEDING AND CURRENT ROW", "2,2,1"),
+            ("c RANGE BETWEEN 0.05 PRECEDING AND 1.2 FOLLOWING", "2,2,1"),
+            ("w RANGE BETWEEN CURRENT ROW AND 1.25 FOLLOWING", "2,2,1"),
+            ("i RANGE BETWEEN 0.5 PRECEDING AND CURRENT ROW", "1,1,1"),
+            ("i RANGE BETWEEN 1.5 PRECEDING AND CURRENT ROW", "1,2,1"),
+        ] {
+            let query = format!("SELECT c, count(*) OVER (ORDER BY {frame}) AS n FROM {table} ORDER BY c");
+            let counts: Vec<String> =
+                rows(&query).await.iter().filter_map(|row| Some(row.split_once(' ')?.1.to_string())).collect();
+            assert_eq!(counts.join(","), expected, "{frame}");
+        }
     }
 
     #[tokio::test]

@@ -1,9 +1,13 @@
 //! Columns of values as strings, as PostgreSQL writes them: what `CAST(x AS VARCHAR)` is, and what a shell shows. Lists, structs and
 //! maps are written by [`nested_text`].
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, LargeListArray, ListArray, MapArray, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, StringArray, StructArray,
+};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Field, Fields, Float32Type, Float64Type, Int64Type,
@@ -11,7 +15,7 @@ use arrow::datatypes::{
     TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
-use arrow::util::display::FormatOptions;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::{interval_text, nested_text, text};
 use crate::Result;
@@ -29,25 +33,122 @@ pub fn is_written(data_type: &DataType) -> bool {
     }
 }
 
-/// Days and seconds from 1970 that Arrow's calendar, of 262,142 years, has on either side.
-const CALENDAR_DAYS: i64 = 95_000_000;
-const CALENDAR_SECONDS: i64 = CALENDAR_DAYS * 86_400;
+/// Days from 1970 in the years 1 to 9999, whose dates Arrow writes as SQL does. It writes others as `-0043-03-15` and
+/// `+12000-01-01`, which no cast reads. Dates beyond its calendar of 262,142 years are an error to it.
+const PLAIN_DAYS: RangeInclusive<i64> = -719_162..=2_932_896;
 
-/// Whether a column has dates or timestamps that Arrow's calendar has not, infinite ones among them: those that Arrow shows as an error.
-pub fn is_beyond_calendar(values: &ArrayRef) -> bool {
-    let units = match values.data_type() {
-        DataType::Date32 => CALENDAR_DAYS,
-        DataType::Timestamp(TimeUnit::Second, _) => CALENDAR_SECONDS,
-        DataType::Timestamp(TimeUnit::Millisecond, _) => CALENDAR_SECONDS * 1000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => CALENDAR_SECONDS * 1_000_000,
-        _ => return false,
-    };
+/// How many of a type's units make a day, if it is one of dates or timestamps.
+fn units_of_day(data_type: &DataType) -> Option<i64> {
+    Some(match data_type {
+        DataType::Date32 => 1,
+        DataType::Date64 => 86_400_000,
+        DataType::Timestamp(TimeUnit::Second, _) => 86_400,
+        DataType::Timestamp(TimeUnit::Millisecond, _) => 86_400_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 86_400_000_000,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 86_400_000_000_000,
+        _ => return None,
+    })
+}
+
+/// For each date or timestamp of a column whether Arrow writes it otherwise than SQL; `None` if it writes all as SQL.
+fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
+    let Some(units) = units_of_day(values.data_type()) else { return Ok(None) };
     let integers = match values.data_type() {
-        DataType::Date32 => cast(values, &DataType::Int32).and_then(|days| cast(&days, &DataType::Int64)),
-        _ => cast(values, &DataType::Int64),
+        DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
+        _ => cast(values, &DataType::Int64)?,
     };
-    let is_beyond = |value: i64| value.unsigned_abs() > units.unsigned_abs();
-    integers.is_ok_and(|integers| integers.as_primitive::<Int64Type>().iter().flatten().any(is_beyond))
+    // A zone is less than a day from UTC.
+    let zone_days = i64::from(matches!(values.data_type(), DataType::Timestamp(_, Some(_))));
+    let plain = PLAIN_DAYS.start() + zone_days..=PLAIN_DAYS.end() - zone_days;
+    let is_far = |value: Option<i64>| value.is_some_and(|value| !plain.contains(&value.div_euclid(units)));
+    let far: Vec<bool> = integers.as_primitive::<Int64Type>().iter().map(is_far).collect();
+    Ok(far.contains(&true).then_some(far))
+}
+
+/// A column for Arrow to write, in which dates and timestamps before the year 1 and after 9999 are the strings that a
+/// cast to VARCHAR writes, also within lists, structs and maps.
+///
+/// # Errors
+/// A value has no string.
+pub fn with_far_texts(values: &ArrayRef) -> Result<ArrayRef> {
+    let typed =
+        |item: &Arc<Field>, items: &ArrayRef| Arc::new(item.as_ref().clone().with_data_type(items.data_type().clone()));
+    Ok(match values.data_type() {
+        DataType::List(item) => {
+            let lists = values.as_list::<i32>();
+            let items = with_far_texts(lists.values())?;
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            Arc::new(ListArray::try_new(typed(item, &items), offsets, items, nulls)?)
+        }
+        DataType::LargeList(item) => {
+            let lists = values.as_list::<i64>();
+            let items = with_far_texts(lists.values())?;
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            Arc::new(LargeListArray::try_new(typed(item, &items), offsets, items, nulls)?)
+        }
+        DataType::FixedSizeList(item, length) => {
+            let lists = values.as_fixed_size_list();
+            let items = with_far_texts(lists.values())?;
+            let made = FixedSizeListArray::try_new_with_length(
+                typed(item, &items),
+                *length,
+                items,
+                lists.nulls().cloned(),
+                lists.len(),
+            );
+            Arc::new(made?)
+        }
+        DataType::Struct(_) => Arc::new(struct_with_far_texts(values.as_struct())?),
+        DataType::Map(entries, is_sorted) => {
+            let maps = values.as_map();
+            let pairs = struct_with_far_texts(maps.entries())?;
+            let field = Arc::new(entries.as_ref().clone().with_data_type(pairs.data_type().clone()));
+            Arc::new(MapArray::try_new(field, maps.offsets().clone(), pairs, maps.nulls().cloned(), *is_sorted)?)
+        }
+        DataType::Dictionary(_, plain) if units_of_day(plain).is_some() => with_far_texts(&cast(values, plain)?)?,
+        _ => match far(values)? {
+            Some(far) => Arc::new(far_texts(values, &far)?),
+            None => Arc::clone(values),
+        },
+    })
+}
+
+fn struct_with_far_texts(values: &StructArray) -> Result<StructArray> {
+    let members = values.columns().iter().map(with_far_texts).collect::<Result<Vec<_>>>()?;
+    let fields = values.fields().iter().zip(&members);
+    let fields = fields.map(|(field, member)| field.as_ref().clone().with_data_type(member.data_type().clone()));
+    let fields: Fields = fields.collect();
+    Ok(StructArray::try_new_with_length(fields, members, values.nulls().cloned(), values.len())?)
+}
+
+/// The strings that a cast writes of those that are far, and Arrow's of the others.
+fn far_texts(values: &ArrayRef, far: &[bool]) -> Result<StringArray> {
+    let cast_texts = texts_of_any(values, None)?;
+    let cast_texts = cast_texts.as_string::<i32>();
+    let options = FormatOptions::new().with_display_error(false);
+    let arrow = ArrayFormatter::try_new(values, &options)?;
+    let text = |(row, is_far): (usize, &bool)| match (cast_texts.is_null(row), is_far) {
+        (true, _) => Ok(None),
+        (_, true) => Ok(Some(cast_texts.value(row).to_string())),
+        (_, false) => arrow.value(row).try_to_string().map(Some),
+    };
+    Ok(far.iter().enumerate().map(text).collect::<std::result::Result<StringArray, ArrowError>>()?)
+}
+
+/// Rows of a schema [with far texts](with_far_texts); their names are the schema's.
+///
+/// # Errors
+/// A value has no string.
+pub fn rows_with_far_texts(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(with_far_texts).collect::<Result<Vec<_>>>()?;
+    let fields = schema.fields().iter().zip(&columns);
+    let fields = fields.map(|(field, column)| match field.data_type() == column.data_type() {
+        true => Arc::clone(field),
+        false => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
+    });
+    let schema = Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// The strings of a column whose type [`is_written`] here, in a session of this zone; `None` for another type.
@@ -170,6 +271,50 @@ pub fn rows_in_zone(batch: &RecordBatch, schema: &SchemaRef) -> std::result::Res
         if column.data_type() == field.data_type() { Ok(Arc::clone(column)) } else { cast(column, field.data_type()) }
     });
     let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow::array::{Date32Array, TimestampMicrosecondArray};
+    use arrow::buffer::OffsetBuffer;
+
+    use super::*;
+
+    fn strings(values: &ArrayRef) -> Vec<Option<&str>> {
+        values.as_string::<i32>().iter().collect()
+    }
+
+    #[test]
+    fn dates_that_arrow_writes_otherwise_are_strings() {
+        let near: ArrayRef = Arc::new(Date32Array::from(vec![Some(-719_162), None, Some(2_932_896)]));
+        assert!(Arc::ptr_eq(&with_far_texts(&near).unwrap(), &near));
+        let far: ArrayRef = Arc::new(Date32Array::from(vec![-735_160, 0, 3_663_546, 95_026_602, i32::MAX]));
+        let expected = ["0044-03-15 BC", "1970-01-01", "12000-06-13", "262144-01-01", "infinity"].map(Some);
+        let texts = with_far_texts(&far).unwrap();
+        assert_eq!(strings(&texts), expected);
+        let moments = vec![Some(0), None, Some(300_000_000_000_000_000)];
+        let moments: ArrayRef = Arc::new(TimestampMicrosecondArray::from(moments).with_timezone("UTC"));
+        let texts = with_far_texts(&moments).unwrap();
+        assert_eq!(strings(&texts), [Some("1970-01-01T00:00:00Z"), None, Some("11476-08-15 05:20:00+00")]);
+    }
+
+    #[test]
+    fn dates_within_others_are_strings_as_well() {
+        let far: ArrayRef = Arc::new(Date32Array::from(vec![0, 95_026_602]));
+        let item = Arc::new(Field::new_list_field(DataType::Date32, true));
+        let list: ArrayRef = Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([1, 1]), far, None));
+        let pair: ArrayRef = Arc::new(StructArray::from(vec![(
+            Arc::new(Field::new("l", list.data_type().clone(), true)),
+            Arc::clone(&list),
+        )]));
+        let shown = with_far_texts(&pair).unwrap();
+        let list = shown.as_struct().column(0).as_list::<i32>();
+        assert_eq!(strings(list.values()), [Some("1970-01-01"), Some("262144-01-01")]);
+        let schema = Arc::new(Schema::new(vec![Field::new("p", pair.data_type().clone(), true)]));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![pair]).unwrap();
+        assert_eq!(rows_with_far_texts(&batch, &schema).unwrap().column(0).data_type(), shown.data_type());
+    }
 }

@@ -212,7 +212,7 @@ fn put_offset(offset: i64, out: &mut impl Write) {
     }
 }
 
-/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.
+/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so. Nanoseconds are written where there are any.
 pub fn interval(value: IntervalMonthDayNano, out: &mut impl Write) {
     let IntervalMonthDayNano { months, days, nanoseconds } = value;
     let (mut is_first, mut after_negative) = (true, false);
@@ -226,16 +226,15 @@ pub fn interval(value: IntervalMonthDayNano, out: &mut impl Write) {
         put!(out, "{space}{sign}{count} {name}{plural}");
         (is_first, after_negative) = (false, count < 0);
     }
-    let micros = nanoseconds / 1000;
-    if micros != 0 || is_first {
+    if nanoseconds != 0 || is_first {
         let space = if is_first { "" } else { " " };
-        let sign = match micros < 0 {
+        let sign = match nanoseconds < 0 {
             true => "-",
             false if after_negative => "+",
             false => "",
         };
         put!(out, "{space}{sign}");
-        time(micros.saturating_abs(), out);
+        time_nanos(nanoseconds.saturating_abs(), out);
     }
 }
 
@@ -313,5 +312,7 @@ mod tests {
         assert_eq!(said(14, 3, 14_706_789_000_000), "1 year 2 mons 3 days 04:05:06.789");
         assert_eq!(said(0, -1, 7_380_000_000_000), "-1 days +02:03:00");
         assert_eq!(said(-1, 1, -1_000_000_000), "-1 mons +1 day -00:00:01");
+        assert_eq!(said(1, 2, 3), "1 mon 2 days 00:00:00.000000003");
+        assert_eq!(said(0, -1, -1), "-1 days -00:00:00.000000001");
     }
 }

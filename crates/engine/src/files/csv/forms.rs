@@ -119,6 +119,11 @@ impl Forms {
         if has_blank_behind && self.0 & INT == 0 { Self(self.0 & !DOUBLE) } else { self }
     }
 
+    /// Whether nanoseconds of 64 bits hold all values, as far as there are any.
+    pub fn fit_nanoseconds(self) -> bool {
+        self.0 & (NANOSECONDS | MOMENT_NANOSECONDS) != 0
+    }
+
     /// The preferred type in the set.
     pub fn kind(self) -> Kind {
         let has = |bits: u32| self.0 & bits != 0;

@@ -56,9 +56,10 @@ use self::records::{CHUNK_BYTES, Chunks, TableStart};
 use self::sniff::{Given, Sniffed};
 use self::values::{NullText, Reader, Wanted, Width};
 pub(crate) use self::write::WriteOptions;
+use super::agree::{self, FITS_NANOSECONDS};
 use super::glob::Found;
 use super::site::Site;
-use super::{CsvOptions, Names, blocking, directory_columns, parse_name};
+use super::{CsvOptions, Format, Names, blocking, directory_columns, parse_name};
 use crate::convert::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
@@ -189,7 +190,13 @@ impl CsvFormat {
         if !self.options.all_varchar && !shape.sniffed.is_all {
             self.widen(name, path, &mut shape, threads).map_err(&failed)?;
         }
-        let field = |(name, forms): (&String, &Forms)| Field::new(name, data_type(forms.kind()), true);
+        let field = |(name, forms): (&String, &Forms)| {
+            let field = Field::new(name, data_type(forms.kind()), true);
+            match field.data_type().is_temporal() && forms.fit_nanoseconds() {
+                true => field.with_metadata(HashMap::from([(FITS_NANOSECONDS.into(), String::new())])),
+                false => field,
+            }
+        };
         let schema = Schema::new(shape.names.iter().zip(&shape.sniffed.forms).map(field).collect::<Fields>());
         self.keep(path, shape);
         Ok(schema)
@@ -285,13 +292,14 @@ impl CsvFormat {
     }
 
     fn reader(&self, shape: &FileShape, table: &Schema, columns: &[usize], batch_rows: usize) -> Result<Reader> {
-        let places: HashMap<&str, usize> =
-            shape.names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+        let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
+        let own: Vec<&str> = shape.names.iter().map(String::as_str).collect();
+        let places = agree::places(&names, &own, Format::Csv);
         let (mut wanted, mut fields) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
         for column in columns {
             let field = table.fields().get(*column);
             let field = field.ok_or_else(|| Error::new(ErrorKind::Internal, "a scan of a column that is not there"))?;
-            let place = places.get(field.name().as_str()).copied();
+            let place = places.get(*column).copied().flatten();
             let kind = place.and_then(|place| shape.sniffed.forms.get(place)).map(|forms| forms.kind());
             let order = match kind {
                 Some(Kind::Date(order) | Kind::Timestamp(order)) => order,

@@ -3,11 +3,15 @@
 //! 1. [`dialect`] cuts the sample by every candidate. One is *consistent* if all records, from some record on, have the
 //!    same number of fields. What comes before that is a preamble if it is lines of one field, one line, or ends with an
 //!    empty line. The first consistent candidate with the most fields is taken; candidates are in the order of preference.
-//! 2. If none with several fields is, but one has them in the first record and in most, it is taken: the records that
-//!    differ are errors of the scan, which name their line.
-//! 3. The first record is a header if all columns are text, or if one of its fields is of another class (text, number,
+//! 2. A candidate that takes quoted values apart is out, where another one reads the whole text with these quotes, if only
+//!    as one column: `"Doe, Jane"` is one value. Quotes are torn if a plain field begins or ends with one, and has not all
+//!    of a pair.
+//! 3. If none with several fields is, but one has them in the first record and in most, it is taken: the records that
+//!    differ are errors of the scan, which name their line. So it is if all records but the first have as many.
+//! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's quotes hold together.
+//! 5. The first record is a header if all columns are text, or if one of its fields is of another class (text, number,
 //!    moment, boolean) than the column below it, or if it is empty.
-//! 4. A column's type holds all its values in the sample. [`super`] looks at what comes after the sample.
+//! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the sample.
 
 use super::Dialect;
 use super::fields::{self, Ends, Field, FieldForm, after_line, empty_line, field, is_comment, value};
@@ -67,7 +71,12 @@ struct Cut {
     is_open: bool,
     /// Fields that begin with the quote.
     quoted: usize,
+    /// Plain fields that tear values in each of [`QUOTES`] apart.
+    torn: [usize; QUOTES.len()],
 }
+
+/// What values may be quoted by.
+const QUOTES: [u8; 2] = [b'"', b'\''];
 
 /// How well a candidate fits.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +89,7 @@ struct Fit {
 }
 
 fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
-    let mut cut = Cut { dialect, records: Vec::new(), broken: 0, is_open: false, quoted: 0 };
+    let mut cut = Cut { dialect, records: Vec::new(), broken: 0, is_open: false, quoted: 0, torn: [0; QUOTES.len()] };
     let mut at = 0;
     while at < bytes.len() && cut.records.len() < most {
         if is_comment(bytes, at, &dialect) {
@@ -94,8 +103,12 @@ fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
             continue;
         }
         loop {
-            let Field { next, ends, form, .. } = field(bytes, at, &dialect);
+            let Field { start, end, next, ends, form } = field(bytes, at, &dialect);
             cut.quoted += usize::from(form != FieldForm::Plain);
+            if form == FieldForm::Plain {
+                let text = bytes[start..end].trim_ascii();
+                QUOTES.iter().zip(&mut cut.torn).for_each(|(quote, torn)| *torn += usize::from(is_torn(text, *quote)));
+            }
             fields += 1;
             at = next;
             match ends {
@@ -120,7 +133,18 @@ fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
     cut
 }
 
+/// Whether a field has a part of a quoted value at one of its ends.
+fn is_torn(text: &[u8], quote: u8) -> bool {
+    (text.first() == Some(&quote) || text.last() == Some(&quote)) && memchr::memchr_iter(quote, text).count() % 2 == 1
+}
+
 impl Cut {
+    /// Whether all of the text is read, and values are held together by one of [`QUOTES`].
+    fn holds_together(&self, at: usize, given: &Given) -> bool {
+        let is_quoted = self.dialect.quote == QUOTES.get(at).copied() && self.quoted > 0;
+        is_quoted && self.broken == 0 && self.torn.get(at) == Some(&0) && self.fit(given).is_some()
+    }
+
     /// Without the records that are empty lines.
     fn counts(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> + '_ {
         self.records.iter().enumerate().map(|(at, (_, fields))| (at, *fields)).filter(|(_, fields)| *fields > 0)
@@ -154,6 +178,12 @@ impl Cut {
         before.iter().any(|(_, count)| *count > 1 && count.abs_diff(fields) <= 2)
     }
 
+    /// Whether all records but the first have as many fields, and several.
+    fn has_other_header(&self) -> bool {
+        let mut others = self.counts().skip(1).map(|(_, fields)| fields);
+        others.next().is_some_and(|fields| fields > 1 && others.all(|other| other == fields))
+    }
+
     /// How many of the records have as many fields as the first one.
     fn like_first(&self) -> Option<(usize, usize, usize)> {
         let (_, first) = self.counts().next()?;
@@ -162,12 +192,67 @@ impl Cut {
     }
 }
 
-/// The end of lines: a carriage return only where there is no line feed.
-fn line_end(bytes: &[u8]) -> u8 {
-    if memchr::memchr(b'\n', bytes).is_none() && memchr::memchr(b'\r', bytes).is_some() { b'\r' } else { b'\n' }
+/// What a text's lines may end in, before its quotes are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnds {
+    Known(u8),
+    /// There are line feeds, and carriage returns alone: [`line_end`].
+    ByQuotes,
 }
 
-fn candidates(given: &Given, line_end: u8) -> Vec<Dialect> {
+impl LineEnds {
+    fn of(bytes: &[u8]) -> Self {
+        let mut returns = memchr::memchr_iter(b'\r', bytes);
+        if memchr::memchr(b'\n', bytes).is_none() {
+            return Self::Known(if returns.next().is_some() { b'\r' } else { b'\n' });
+        }
+        let is_alone = |at: usize| bytes.get(at + 1).is_some_and(|next| *next != b'\n');
+        if returns.any(is_alone) { Self::ByQuotes } else { Self::Known(b'\n') }
+    }
+}
+
+/// The end of lines: a carriage return if no line feed is outside of quotes. `dialect` says the rest.
+fn line_end(bytes: &[u8], dialect: &Dialect) -> u8 {
+    let is_quote = |byte: u8| Some(byte) == dialect.quote;
+    let (mut at, mut has_return) = (0, false);
+    let (mut begins_line, mut begins_field) = (true, true);
+    while let Some(&byte) = bytes.get(at) {
+        if begins_line && Some(byte) == dialect.comment {
+            at += memchr::memchr2(b'\r', b'\n', &bytes[at..]).unwrap_or(bytes.len() - at);
+            begins_line = false;
+            continue;
+        }
+        at += 1;
+        match byte {
+            b'\n' => return b'\n',
+            b'\r' if bytes.get(at) == Some(&b'\n') => return b'\n',
+            b'\r' => (has_return, begins_line, begins_field) = (true, true, true),
+            byte if begins_field && is_quote(byte) => {
+                let Some(close) = after_quotes(bytes, at, byte, dialect.escape) else { break };
+                at = close;
+                (begins_line, begins_field) = (false, false);
+            }
+            byte => {
+                begins_line = false;
+                begins_field = byte == dialect.delimiter || (begins_field && byte == b' ');
+            }
+        }
+    }
+    if has_return { b'\r' } else { b'\n' }
+}
+
+/// After the quote that closes the value which begins at a place.
+fn after_quotes(bytes: &[u8], mut at: usize, quote: u8, escape: Option<u8>) -> Option<usize> {
+    loop {
+        let found = at + memchr::memchr2(quote, escape.unwrap_or(quote), bytes.get(at..)?)?;
+        if bytes[found] == quote && bytes.get(found + 1) != Some(&quote) {
+            return Some(found + 1);
+        }
+        at = found + 2;
+    }
+}
+
+fn candidates(given: &Given, bytes: &[u8]) -> Vec<Dialect> {
     let mut delimiters = vec![b',', b'|', b';', b'\t'];
     if let Some(likely) = given.likely_delimiter {
         delimiters.retain(|known| *known != likely);
@@ -177,6 +262,14 @@ fn candidates(given: &Given, line_end: u8) -> Vec<Dialect> {
     let quotes = given.quote.map_or(vec![Some(b'"'), Some(b'\''), None], |quote| vec![quote]);
     let escapes = given.escape.map_or(vec![None, Some(b'\\')], |escape| vec![Some(escape)]);
     let comments = given.comment.map_or(vec![None, Some(b'#')], |comment| vec![Some(comment)]);
+    let line_ends = LineEnds::of(bytes);
+    let with_line_end = |mut dialect: Dialect| {
+        dialect.line_end = match line_ends {
+            LineEnds::Known(line_end) => line_end,
+            LineEnds::ByQuotes => line_end(bytes, &dialect),
+        };
+        dialect
+    };
     let mut all = Vec::new();
     for comment in comments {
         for quote in &quotes {
@@ -186,8 +279,7 @@ fn candidates(given: &Given, line_end: u8) -> Vec<Dialect> {
                 }
                 let escape = escape.filter(|escape| Some(*escape) != *quote);
                 for &delimiter in delimiters.iter().filter(|delimiter| Some(**delimiter) != *quote) {
-                    let dialect = Dialect { delimiter, quote: *quote, escape, comment, line_end };
-                    all.push(dialect);
+                    all.push(with_line_end(Dialect { delimiter, quote: *quote, escape, comment, line_end: b'\n' }));
                 }
             }
         }
@@ -195,28 +287,33 @@ fn candidates(given: &Given, line_end: u8) -> Vec<Dialect> {
     all
 }
 
+/// The end of the lines that are skipped, by the candidate that is preferred.
+fn skipped_line_end(bytes: &[u8], given: &Given) -> u8 {
+    candidates(given, bytes).first().map_or(b'\n', |dialect| dialect.line_end)
+}
+
 /// The dialect of a sample, and where its table begins.
 fn dialect(bytes: &[u8], is_whole: bool, given: &Given) -> (Dialect, usize) {
-    let line_end = line_end(bytes);
     let first_bytes = bytes.len().min(FIRST_BYTES);
     let small = &bytes[..first_bytes];
     let is_small_whole = is_whole && first_bytes == bytes.len();
-    let (choice, preamble) = choose(small, is_small_whole, given, line_end, FIRST_RECORDS);
+    let (choice, preamble) = choose(small, is_small_whole, given, FIRST_RECORDS);
     let all = cut(bytes, choice, is_whole, SAMPLE_RECORDS);
     let is_settled = all.broken == 0 && all.fit(given).is_some_and(|fit| fit.preamble == preamble);
     if is_settled || (is_small_whole && all.records.len() < FIRST_RECORDS) {
         let start = all.records.get(preamble).map_or(0, |(start, _)| *start);
         return (choice, start);
     }
-    let (choice, preamble) = choose(bytes, is_whole, given, line_end, SAMPLE_RECORDS);
+    let (choice, preamble) = choose(bytes, is_whole, given, SAMPLE_RECORDS);
     let all = cut(bytes, choice, is_whole, SAMPLE_RECORDS);
     (choice, all.records.get(preamble).map_or(0, |(start, _)| *start))
 }
 
 /// The best candidate, and how many records are before the table.
-fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize) -> (Dialect, usize) {
+fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect, usize) {
     let cuts: Vec<Cut> =
-        candidates(given, line_end).into_iter().map(|dialect| cut(bytes, dialect, is_whole, most)).collect();
+        candidates(given, bytes).into_iter().map(|dialect| cut(bytes, dialect, is_whole, most)).collect();
+    let held: [bool; QUOTES.len()] = std::array::from_fn(|at| cuts.iter().any(|cut| cut.holds_together(at, given)));
     let is_sound = |cut: &&Cut| {
         let needs_quotes = matches!(cut.dialect.quote, Some(b'\'')) && given.quote.is_none();
         cut.broken == 0 && !(needs_quotes && cut.quoted == 0)
@@ -226,7 +323,11 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize
         let plain = |cut: &&Cut| cut.dialect.quote == Some(b'"') && cut.dialect.escape.is_none();
         cuts.iter().filter(plain).any(|cut| cut.dialect.delimiter == delimiter && cut.is_open)
     };
-    let may_be = |cut: &&Cut| cut.dialect.quote.is_some() || given.quote.is_some() || !is_open(cut.dialect.delimiter);
+    let tears = |cut: &Cut| cut.torn.iter().zip(&held).any(|(torn, is_held)| *torn > 0 && *is_held);
+    let may_be = |cut: &&Cut| {
+        let is_known = cut.dialect.quote.is_some() || given.quote.is_some() || !is_open(cut.dialect.delimiter);
+        is_known && !tears(cut)
+    };
     let mut best: Option<(&Cut, Fit)> = None;
     for cut in cuts.iter().filter(is_sound).filter(may_be) {
         let Some(fit) = cut.fit(given) else { continue };
@@ -245,7 +346,7 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize
     let uneven = cuts.iter().filter(|cut| cut.dialect.quote != Some(b'\'') || given.quote.is_some()).filter(may_be);
     let uneven = uneven.filter_map(|cut| {
         let (fields, alike, all) = cut.like_first()?;
-        let is_table = fields > 1 && alike * 2 > all && alike > 1;
+        let is_table = fields > 1 && ((alike * 2 > all && alike > 1) || (cut.broken == 0 && cut.has_other_header()));
         is_table.then_some((cut.broken, all - alike, cut))
     });
     if let Some((.., cut)) = uneven.min_by_key(|(broken, others, _)| (*broken, *others)) {
@@ -254,8 +355,8 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize
     match best {
         Some((cut, fit)) => (cut.dialect, fit.preamble),
         None => {
-            let dialect = candidates(given, line_end).into_iter().next();
-            (dialect.unwrap_or(Dialect { line_end, ..Dialect::default() }), 0)
+            let dialect = candidates(given, bytes).into_iter().next();
+            (dialect.unwrap_or_default(), 0)
         }
     }
 }
@@ -270,6 +371,10 @@ fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
         // Quotes that quote values are preferred to those that there are none of.
         let are_others = b.quote.is_some() && known_cut.quoted == 0 && cut.quoted > 0;
         if are_others && same_delimiter && (fit.fields >= known.fields || known.is_uneven) {
+            return true;
+        }
+        // One column has no delimiter.
+        if are_others && fit.fields == 1 && known.fields == 1 {
             return true;
         }
         return fit.fields > 1 && known.preamble > fit.preamble && same_delimiter && cut.quoted > 0;
@@ -287,7 +392,7 @@ fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
 /// What a sample from the beginning of a file says; `is_whole`: it is all of it.
 pub(super) fn sniff(bytes: &[u8], is_whole: bool, given: &Given) -> Sniffed {
     let skipped = given.skipped_lines.unwrap_or(0);
-    let end = line_end(bytes);
+    let end = if skipped > 0 { skipped_line_end(bytes, given) } else { b'\n' };
     let from = (0..skipped).fold(0, |at, _| after_line(bytes, at, end));
     let bytes_after = &bytes[from..];
     let (dialect, start) = dialect(bytes_after, is_whole, given);
@@ -472,9 +577,11 @@ fn class(kind: Kind) -> u8 {
 /// The dialect of a file of which it is known how many columns it has: `plain` if that gives as many, what is found out
 /// otherwise. Of a file without records there is none.
 pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Given, columns: usize) -> Option<Sniffed> {
-    let from = (0..plain.skipped_lines.unwrap_or(0)).fold(0, |at, _| after_line(bytes, at, line_end(bytes)));
+    let skipped = plain.skipped_lines.unwrap_or(0);
+    let end = if skipped > 0 { skipped_line_end(bytes, plain) } else { b'\n' };
+    let from = (0..skipped).fold(0, |at, _| after_line(bytes, at, end));
     let rest = &bytes[from..];
-    let dialect = candidates(plain, line_end(rest)).into_iter().next()?;
+    let dialect = candidates(plain, rest).into_iter().next()?;
     let cut = cut(rest, dialect, is_whole, SAMPLE_RECORDS);
     let (first, _) = cut.counts().next().or_else(|| (columns == 1).then_some((0, 1)))?;
     let start = cut.records.get(if columns == 1 { 0 } else { first })?.0;
@@ -554,5 +661,70 @@ pub(super) fn each_field(bytes: &[u8], mut at: usize, dialect: &Dialect, mut wit
             Ends::Record => return at,
             Ends::Broken => return after_line(bytes, at, dialect.line_end),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> (char, Option<char>, usize) {
+        let Sniffed { dialect, forms, .. } = sniff(text.as_bytes(), true, &Given::default());
+        (char::from(dialect.delimiter), dialect.quote.map(char::from), forms.len())
+    }
+
+    #[test]
+    fn quotes_hold_values_together() {
+        for (text, quote, columns) in [
+            ("name\n\"Doe, Jane\"\n\"Roe, Jim\"\n", '"', 1),
+            ("name\n'Doe, Jane'\n'Roe, Jim'\n", '\'', 1),
+            ("t\n\"a;b\nc;d\"\n\"e;f\"\n", '"', 1),
+            ("\"a,b\"\n", '"', 1),
+            ("x\n\"say, \"\"a\"\"\"\n\"b,c\"\n", '"', 1),
+            ("a,b\n\"x,y\"\n\"z,w\"\n", '"', 1),
+            ("1,\"x;y\"\n2,\"z;w\"\n", '"', 2),
+            ("a;b\n\"x;1\";2\n", '"', 2),
+        ] {
+            let (_, found, number) = found(text);
+            assert_eq!((found, number), (Some(quote), columns), "{text}");
+        }
+        // Quotes that are none.
+        assert_eq!(found("h1,h2\n5\" pipe,\"x\n6\" pipe,\"y\n"), (',', None, 2));
+        assert_eq!(found("w,h\n5\",6\"\n7\",8\"\n").2, 2);
+        let none = Given { quote: Some(None), ..Given::default() };
+        assert_eq!(sniff(b"name\n\"Doe, Jane\"\n\"Roe, Jim\"\n", true, &none).forms.len(), 2);
+    }
+
+    #[test]
+    fn a_header_of_another_width_is_no_reason_for_one_column() {
+        assert_eq!(found("a,b\n1,2,,\n3,4,,\n"), (',', Some('"'), 2));
+        assert_eq!(found("a;b;c;d\n1;2\n3;4\n"), (';', Some('"'), 4));
+        assert_eq!(found("a,b\n1,2,\n3,4,\n"), (',', Some('"'), 2));
+    }
+
+    #[test]
+    fn only_line_feeds_outside_of_quotes_end_lines() {
+        for (text, expected) in [
+            ("a,b\r1,x\r2,\"p\nq\"\r3,z\r", b'\r'),
+            ("a,b\r1,\"p\r\nq\"\r", b'\r'),
+            ("a,b\r1,'p\nq'\r2,'r'\r", b'\r'),
+            ("x\r\"p\nq\"\r", b'\r'),
+            ("a\r\"b\"\"\n\"\r", b'\r'),
+            ("a,b\r1,x\r", b'\r'),
+            ("a,b\n1,\"p\rq\"\n", b'\n'),
+            ("a,b\r\n1,\"p\rq\"\r\n", b'\n'),
+            ("\"a\"\n\"b\rc\"\n", b'\n'),
+            ("a\rb\nc\rd\n", b'\n'),
+            ("a,b\n1,2\n", b'\n'),
+        ] {
+            let sniffed = sniff(text.as_bytes(), true, &Given::default());
+            assert_eq!(char::from(sniffed.dialect.line_end), char::from(expected), "{text:?}");
+        }
+        let text = b"note\ra,b\r1,\"p\nq\"\r";
+        let skipping = Given { skipped_lines: Some(1), ..Given::default() };
+        assert_eq!((sniff(text, true, &skipping).skipped_bytes, sniff(text, true, &skipping).forms.len()), (5, 2));
+        let plain = Given { delimiter: Some(b','), quote: Some(Some(b'"')), ..Given::default() };
+        let shape = declared(b"a,b\r1,x\r2,\"p\nq\"\r", true, &plain, &Given::default(), 2);
+        assert_eq!(shape.map(|shape| shape.dialect.line_end), Some(b'\r'));
     }
 }

@@ -21,6 +21,7 @@ use super::forms::{self, Order, trimmed};
 use super::records::{Chunk, lines};
 use super::{Dialect, Types};
 use crate::convert::{ColumnParser, Misfit, Zone};
+use crate::files::json::number;
 
 /// Where a field's value lies: in the chunk, or among the values without escapes.
 #[derive(Clone, Copy, Debug)]
@@ -82,10 +83,11 @@ pub(super) struct Reader {
 impl Reader {
     /// The rows of a chunk.
     pub fn read(&self, chunk: &Chunk) -> Result<Vec<RecordBatch>, Fault> {
-        if let Err(e) = std::str::from_utf8(&chunk.bytes) {
-            return Err(self.not_utf8(chunk, e.valid_up_to()));
-        }
-        let mut rows = Rows::new(self, chunk);
+        let text = simdutf8::basic::from_utf8(&chunk.bytes).or_else(|_| {
+            // Only this one says where.
+            std::str::from_utf8(&chunk.bytes).map_err(|e| self.not_utf8(chunk, e.valid_up_to()))
+        })?;
+        let mut rows = Rows::new(self, chunk, text);
         let mut batches = Vec::new();
         loop {
             rows.fill(self.batch_rows)?;
@@ -123,6 +125,8 @@ fn line_of(chunk: &Chunk, place: usize, line_end: u8) -> u64 {
 struct Rows<'a> {
     reader: &'a Reader,
     chunk: &'a Chunk,
+    /// The chunk's bytes.
+    text: &'a str,
     at: usize,
     /// For each field of a record, which of the wanted columns it is.
     slots: Vec<u32>,
@@ -136,7 +140,7 @@ struct Rows<'a> {
 const UNWANTED: u32 = u32::MAX;
 
 impl<'a> Rows<'a> {
-    fn new(reader: &'a Reader, chunk: &'a Chunk) -> Self {
+    fn new(reader: &'a Reader, chunk: &'a Chunk, text: &'a str) -> Self {
         let mut slots = vec![UNWANTED; reader.names.len()];
         for (slot, wanted) in reader.wanted.iter().enumerate() {
             if let Some(place) = wanted.place.and_then(|place| slots.get_mut(place)) {
@@ -144,7 +148,7 @@ impl<'a> Rows<'a> {
             }
         }
         let mut rows =
-            Self { reader, chunk, at: 0, slots, spans: Vec::new(), unescaped: Vec::new(), starts: Vec::new() };
+            Self { reader, chunk, text, at: 0, slots, spans: Vec::new(), unescaped: Vec::new(), starts: Vec::new() };
         if chunk.is_first && reader.has_header {
             rows.next();
             rows.at = rows.skip_record(rows.at);
@@ -301,6 +305,16 @@ impl<'a> Rows<'a> {
         let from: &[u8] = if span.len & UNESCAPED == 0 { &self.chunk.bytes } else { &self.unescaped };
         Some(&from[start..start + len])
     }
+
+    /// The same as a string: what lies between ASCII bytes of text is text.
+    #[inline]
+    fn string(&self, span: Span) -> Option<&str> {
+        if span.start == u32::MAX || span.len & UNESCAPED != 0 {
+            return self.text(span).map(|text| std::str::from_utf8(text).unwrap_or_default());
+        }
+        let (start, len) = (span.start as usize, span.len as usize);
+        Some(self.text.get(start..start + len).unwrap_or_default())
+    }
 }
 
 /// A column of a batch.
@@ -318,20 +332,24 @@ struct Refused {
 }
 
 impl Cells<'_> {
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        self.rows.spans.iter().skip(self.slot).step_by(self.stride).copied()
+    }
+
     fn texts(&self) -> impl Iterator<Item = Option<&[u8]>> {
-        self.rows.spans.iter().skip(self.slot).step_by(self.stride).map(move |span| self.rows.text(*span))
+        self.spans().map(move |span| self.rows.text(span))
     }
 
     fn column(&self, data_type: &DataType) -> Result<ArrayRef, Refused> {
         Ok(match data_type {
             DataType::LargeUtf8 => {
                 let mut builder = LargeStringBuilder::new();
-                self.texts().for_each(|text| builder.append_option(text.map(utf8)));
+                self.spans().for_each(|span| builder.append_option(self.rows.string(span)));
                 Arc::new(builder.finish())
             }
             DataType::Utf8View => {
                 let mut builder = StringViewBuilder::with_capacity(self.rows.starts.len());
-                self.texts().for_each(|text| builder.append_option(text.map(utf8)));
+                self.spans().for_each(|span| builder.append_option(self.rows.string(span)));
                 Arc::new(builder.finish())
             }
             DataType::Utf8 => self.strings(),
@@ -389,9 +407,9 @@ impl Cells<'_> {
     }
 
     fn strings(&self) -> ArrayRef {
-        let bytes: usize = self.texts().flatten().map(<[u8]>::len).sum();
+        let bytes = self.spans().map(|span| (span.len & !UNESCAPED) as usize).sum();
         let mut builder = StringBuilder::with_capacity(self.rows.starts.len(), bytes);
-        self.texts().for_each(|text| builder.append_option(text.map(utf8)));
+        self.spans().for_each(|span| builder.append_option(self.rows.string(span)));
         Arc::new(builder.finish())
     }
 
@@ -446,7 +464,10 @@ fn guessed_huge(text: &[u8]) -> Option<i128> {
 fn guessed_double(text: &[u8]) -> Option<f64> {
     match text {
         [b'0', b'0'..=b'9', ..] | [b'-', b'0', b'0'..=b'9', ..] => None,
-        _ => forms::double(text),
+        _ => match number::double(text, 0) {
+            Some((value, end)) if end == text.len() => Some(value),
+            _ => forms::double(text),
+        },
     }
 }
 
@@ -464,9 +485,4 @@ fn guessed_moment(text: &[u8], order: Order, unit: TimeUnit, has_zone: bool) -> 
         _ => return None,
     };
     i64::try_from(in_unit).ok()
-}
-
-fn utf8(text: &[u8]) -> &str {
-    // All of the chunk is: what lies between ASCII bytes is too.
-    std::str::from_utf8(text).unwrap_or_default()
 }

@@ -1,10 +1,12 @@
 //! Rows as separated text, such that [`super`] reads them as they were.
 //!
 //! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it is empty, if it reads
-//! as NULL, or if a line that begins with it could be taken for a comment. Within quotes, quotes and escapes are escaped.
-//! NULL is the text for it, without quotes. Bytes, intervals, lists, structs and maps are the texts that a cast to VARCHAR writes.
-//! Arrow's own writer (59.3) escapes no escape, quotes nothing that reads as NULL, refuses what is nested, and writes bytes as digits
-//! that are read as a text.
+//! as NULL, if a line that begins with it could be taken for a comment, or if it begins with the other quote that readers look
+//! for. In a file of one column, which has no delimiter, it is so if it has any that readers look for. Within quotes, quotes
+//! and escapes are escaped. NULL is the text for it, without quotes. Dates, times, timestamps, bytes, intervals, lists, structs
+//! and maps are the texts that a cast to VARCHAR writes. Arrow's own writer (59.3) escapes no escape, quotes nothing that reads
+//! as NULL, refuses what is nested, writes bytes as digits that are read as a text, and dates before the year 1 and after 9999
+//! as no cast reads them, or not at all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -48,14 +50,17 @@ pub(crate) struct WriteOptions {
 
 impl WriteOptions {
     /// A field, in quotes if it would not be read as it is without.
-    fn field(&self, text: &str, into: &mut Vec<u8>) {
+    fn field(&self, text: &str, columns: Columns, into: &mut Vec<u8>) {
         let means = |byte: &u8| {
-            *byte == self.delimiter || *byte == self.quote || *byte == self.escape || matches!(*byte, b'\n' | b'\r')
+            let ends = matches!(*byte, b'\n' | b'\r') || *byte == self.delimiter;
+            let separates = columns == Columns::One && matches!(*byte, b',' | b'|' | b';' | b'\t');
+            ends || separates || *byte == self.quote || *byte == self.escape
         };
         let is_other = text.is_empty()
             || text == self.null
             || text == "\\."
             || matches!(text.as_bytes().first(), Some(b'#' | b'\xEF'))
+            || text.trim_start_matches(' ').starts_with(['\'', '"'])
             || text.bytes().any(|byte| means(&byte));
         if !is_other {
             into.extend_from_slice(text.as_bytes());
@@ -76,16 +81,14 @@ impl WriteOptions {
             if at > 0 {
                 into.push(self.delimiter);
             }
-            self.field(field.name(), into);
+            self.field(field.name(), Columns::of(batch), into);
         }
         into.push(b'\n');
     }
 
     fn rows(&self, batch: &RecordBatch, into: &mut Vec<u8>) -> DataFusionResult<()> {
-        let options = FormatOptions::new()
-            .with_display_error(false)
-            .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-            .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
+        let options = FormatOptions::new().with_display_error(false);
+        let number = Columns::of(batch);
         let columns: Vec<Column<'_>> =
             batch.columns().iter().map(|column| Column::of(column, &options)).collect::<DataFusionResult<_>>()?;
         for row in 0..batch.num_rows() {
@@ -95,12 +98,25 @@ impl WriteOptions {
                 }
                 match column.is_null(row) {
                     true => into.extend_from_slice(self.null.as_bytes()),
-                    false => column.with_text(row, |text| self.field(text, into))?,
+                    false => column.with_text(row, |text| self.field(text, number, into))?,
                 }
             }
             into.push(b'\n');
         }
         Ok(())
+    }
+}
+
+/// How many columns a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Columns {
+    One,
+    Several,
+}
+
+impl Columns {
+    fn of(batch: &RecordBatch) -> Self {
+        if batch.num_columns() == 1 { Self::One } else { Self::Several }
     }
 }
 
@@ -148,8 +164,8 @@ fn is_cast(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_cast(values),
         DataType::RunEndEncoded(_, values) => is_cast(values.data_type()),
-        DataType::Interval(_) | DataType::Duration(_) => true,
         DataType::Union(..) => false,
+        data_type if data_type.is_temporal() => true,
         data_type => data_type.is_nested() || is_binary(data_type),
     }
 }
@@ -318,6 +334,7 @@ mod tests {
         let plain = written(&[Some("a"), Some("a,b"), Some("say \"x\""), Some(""), None, Some("#c")], b'"', "");
         assert_eq!(plain, "a\n\"a,b\"\n\"say \"\"x\"\"\"\n\"\"\n\n\"#c\"\n");
         assert_eq!(written(&[Some("NULL"), None], b'"', "NULL"), "\"NULL\"\nNULL\n");
+        assert_eq!(written(&[Some("a;b"), Some("'c'"), Some("d'e")], b'"', ""), "\"a;b\"\n\"'c'\"\nd'e\n");
         assert_eq!(written(&[Some("a,b\\"), Some("\"")], b'\\', ""), "\"a,b\\\\\"\n\"\\\"\"\n");
     }
 }

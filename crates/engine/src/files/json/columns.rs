@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array, Float64Array, Int64Array, ListArray,
-    MapArray, NullBufferBuilder, StringArray, StructArray, TimestampMicrosecondArray, TimestampNanosecondArray,
-    UInt32Array,
+    MapArray, StringArray, StructArray, TimestampMicrosecondArray, TimestampNanosecondArray, UInt32Array,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use arrow::error::ArrowError;
-use jiter::{Jiter, JiterError, NumberInt, Peek};
+use jiter::{JiterError, Peek};
 
 use super::declared;
 use super::fault::Problem;
 use super::kind::{Kind, MOST_DIGITS, element_field, entries_field, struct_fields};
 use super::moment::Moment;
+use super::parser::{Found, Json, Key};
 use super::text;
 use crate::catalog::names::sql_name;
 use crate::convert::Zone;
@@ -36,7 +36,9 @@ enum Style {
 /// A column that grows.
 pub(super) struct Column {
     values: Values,
-    valid: NullBufferBuilder,
+    len: usize,
+    /// Where it is NULL.
+    nulls: Vec<usize>,
 }
 
 enum Values {
@@ -80,13 +82,13 @@ enum Values {
 
 /// Strings behind each other.
 struct Texts {
-    bytes: Vec<u8>,
+    bytes: String,
     ends: Vec<i32>,
 }
 
 impl Texts {
     fn new() -> Self {
-        Self { bytes: Vec::new(), ends: vec![0] }
+        Self { bytes: String::new(), ends: vec![0] }
     }
 
     fn len(&self) -> usize {
@@ -101,12 +103,12 @@ impl Texts {
     /// Writes the last one, a number, without its exponent and the zeros of its fraction, if then there is no fraction.
     fn make_whole(&mut self) {
         let last = self.len() - 1;
-        if self.get(last).iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
+        if self.get(last).bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
             return;
         }
         if let Some(whole) = declared::whole_number(self.get(last)) {
             self.truncate(last);
-            self.bytes.extend_from_slice(whole.to_string().as_bytes());
+            self.bytes.push_str(&whole.to_string());
             self.end();
         }
     }
@@ -116,12 +118,18 @@ impl Texts {
         self.bytes.truncate(last(&self.ends));
     }
 
-    fn get(&self, at: usize) -> &[u8] {
+    fn get(&self, at: usize) -> &str {
         &self.bytes[self.ends[at] as usize..self.ends[at + 1] as usize]
     }
 
     fn finish(self, nulls: Option<NullBuffer>) -> Result<StringArray, ArrowError> {
-        StringArray::try_new(offsets(self.ends), Buffer::from_vec(self.bytes), nulls)
+        if nulls.as_ref().is_some_and(|nulls| nulls.len() != self.len()) {
+            return Err(ArrowError::InvalidArgumentError("a column of strings has another number of NULLs".into()));
+        }
+        let bytes = Buffer::from_vec(self.bytes.into_bytes());
+        // SAFETY: the bytes are those of a `String`, and each end is its length behind a string: they never go down, and
+        // what is cut off is cut off of both. There are as many NULLs, or not, as there are strings.
+        Ok(unsafe { StringArray::new_unchecked(offsets(self.ends), bytes, nulls) })
     }
 }
 
@@ -165,15 +173,15 @@ impl Column {
                 Values::Declared { texts, places: Vec::new(), data_type, zone: *zone }
             }
         };
-        Self { values, valid: NullBufferBuilder::new(0) }
+        Self { values, len: 0, nulls: Vec::new() }
     }
 
     pub fn len(&self) -> usize {
-        self.valid.len()
+        self.len
     }
 
     /// Takes a value.
-    pub fn push(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem> {
+    pub fn push(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem> {
         if peek == Peek::Null {
             json.known_null()?;
             self.push_null();
@@ -226,7 +234,7 @@ impl Column {
                 places.push(at);
             }
         }
-        self.valid.append_non_null();
+        self.len += 1;
         Ok(())
     }
 
@@ -246,7 +254,8 @@ impl Column {
                 places.push(0);
             }
         }
-        self.valid.append_null();
+        self.nulls.push(self.len);
+        self.len += 1;
     }
 
     /// Cuts it back to `len` values.
@@ -274,12 +283,18 @@ impl Column {
                 places.truncate(len);
             }
         }
-        self.valid.truncate(len);
+        while self.nulls.pop_if(|at| *at >= len).is_some() {}
+        self.len = self.len.min(len);
     }
 
     /// The array of its values.
-    pub fn finish(mut self) -> Result<ArrayRef, Unfinished> {
-        let nulls = self.valid.finish();
+    pub fn finish(self) -> Result<ArrayRef, Unfinished> {
+        let nulls = (!self.nulls.is_empty()).then(|| {
+            let mut valid = BooleanBufferBuilder::new(self.len);
+            valid.append_n(self.len, true);
+            self.nulls.iter().for_each(|at| valid.set_bit(*at, false));
+            NullBuffer::new(valid.finish())
+        });
         Ok(match self.values {
             Values::Boolean(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
             Values::Integer(values) => Arc::new(Int64Array::new(values.into(), nulls)),
@@ -366,10 +381,12 @@ pub(super) enum Unknown {
 
 /// Columns by the keys of objects.
 pub(super) struct Object {
-    keys: Vec<String>,
+    keys: Vec<Key>,
     places: HashMap<String, usize>,
     /// `None` for keys of which the values are not wanted.
     columns: Vec<Option<Column>>,
+    /// How many are wanted.
+    wanted: usize,
     unknown: Unknown,
     rows: usize,
 }
@@ -380,7 +397,8 @@ impl Object {
         let (keys, columns): (Vec<String>, Vec<Option<Column>>) =
             keys.into_iter().map(|(key, kind)| (key, kind.as_ref().map(Column::new))).unzip();
         let places = keys.iter().cloned().enumerate().map(|(at, key)| (key, at)).collect();
-        Self { keys, places, columns, unknown, rows: 0 }
+        let wanted = columns.iter().flatten().count();
+        Self { keys: keys.into_iter().map(Key::new).collect(), places, columns, wanted, unknown, rows: 0 }
     }
 
     pub fn rows(&self) -> usize {
@@ -388,15 +406,19 @@ impl Object {
     }
 
     /// Takes an object.
-    pub fn push(&mut self, json: &mut Jiter<'_>) -> Result<(), Problem> {
+    pub fn push(&mut self, json: &mut Json<'_>) -> Result<(), Problem> {
         let mut at = json.current_index();
-        let mut expected = 0;
-        let mut found = json.known_object()?.map(|key| self.place(key, expected));
-        while let Some(place) = found {
+        let (mut expected, mut filled) = (0, 0);
+        let mut next = json.known_object(self.keys.first())?;
+        while let Some(found) = next {
+            let place = match found {
+                Found::Expected => Ok(expected),
+                Found::Key(key) => self.places.get(key).copied().ok_or_else(|| key.to_string()),
+            };
             let peek = json.peek()?;
             match place {
                 Ok(place) => {
-                    self.push_value(place, json, peek)?;
+                    filled += self.push_value(place, json, peek)?;
                     expected = place + 1;
                 }
                 Err(key) => match self.unknown {
@@ -408,10 +430,12 @@ impl Object {
                 },
             }
             at = json.current_index();
-            found = json.next_key()?.map(|key| self.place(key, expected));
+            next = json.next_key(self.keys.get(expected))?;
         }
         self.rows += 1;
-        self.fill_up();
+        if filled < self.wanted {
+            self.fill_up();
+        }
         Ok(())
     }
 
@@ -420,25 +444,19 @@ impl Object {
         self.fill_up();
     }
 
-    fn push_value(&mut self, place: usize, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem> {
-        match self.columns.get_mut(place).and_then(Option::as_mut) {
-            Some(column) => {
-                if column.len() > self.rows {
-                    // The object has the key twice: the last one holds.
-                    column.truncate(self.rows);
-                }
-                column.push(json, peek).map_err(|problem| problem.below(&self.keys[place]))
-            }
-            None => Ok(json.known_skip(peek)?),
+    /// Takes a value, and says how many columns more have one.
+    fn push_value(&mut self, place: usize, json: &mut Json<'_>, peek: Peek) -> Result<usize, Problem> {
+        let Some(column) = self.columns.get_mut(place).and_then(Option::as_mut) else {
+            json.known_skip(peek)?;
+            return Ok(0);
+        };
+        let is_again = column.len() > self.rows;
+        if is_again {
+            // The object has the key twice: the last one holds.
+            column.truncate(self.rows);
         }
-    }
-
-    /// Where a key is, most often where it is expected. A key that is nowhere is given back.
-    fn place(&self, key: &str, expected: usize) -> Result<usize, String> {
-        match self.keys.get(expected) {
-            Some(name) if name == key => Ok(expected),
-            _ => self.places.get(key).copied().ok_or_else(|| key.to_string()),
-        }
+        column.push(json, peek).map_err(|problem| problem.below(self.keys[place].name()))?;
+        Ok(usize::from(!is_again))
     }
 
     fn fill_up(&mut self) {
@@ -455,10 +473,10 @@ impl Object {
     /// The arrays of the columns that are wanted, in the order of keys.
     pub fn finish(self) -> Result<Vec<ArrayRef>, Unfinished> {
         let columns = self.keys.into_iter().zip(self.columns).filter_map(|(key, column)| Some((key, column?)));
-        let finish = |(key, column): (String, Column)| {
+        let finish = |(key, column): (Key, Column)| {
             column.finish().map_err(|e| match e {
                 Unfinished::Value { at, mut path, text, type_name } => {
-                    path.insert(0, key);
+                    path.insert(0, key.into_name());
                     Unfinished::Value { at, path, text, type_name }
                 }
                 e => e,
@@ -468,33 +486,32 @@ impl Object {
     }
 }
 
-fn push_map(json: &mut Jiter<'_>, keys: &mut Texts, value: &mut Column, ends: &mut Vec<i32>) -> Result<(), Problem> {
-    let mut has_key = json.known_object()?.map(|key| push_key(keys, key)).is_some();
-    while has_key {
+fn push_map(json: &mut Json<'_>, keys: &mut Texts, value: &mut Column, ends: &mut Vec<i32>) -> Result<(), Problem> {
+    let mut next = json.known_object(None)?;
+    while let Some(key) = next {
+        if let Found::Key(key) = key {
+            keys.bytes.push_str(key);
+            keys.end();
+        }
         let peek = json.peek()?;
         value.push(json, peek)?;
-        has_key = json.next_key()?.map(|key| push_key(keys, key)).is_some();
+        next = json.next_key(None)?;
     }
     ends.push(keys.len() as i32);
     Ok(())
 }
 
-fn push_key(keys: &mut Texts, key: &str) {
-    keys.bytes.extend_from_slice(key.as_bytes());
-    keys.end();
-}
-
 /// Takes a value as text.
-fn push_text(json: &mut Jiter<'_>, peek: Peek, texts: &mut Texts, style: Style) -> Result<(), Problem> {
+fn push_text(json: &mut Json<'_>, peek: Peek, texts: &mut Texts, style: Style) -> Result<(), Problem> {
     match (peek, style) {
-        (Peek::String, Style::Plain) => texts.bytes.extend_from_slice(json.known_str()?.as_bytes()),
+        (Peek::String, Style::Plain) => texts.bytes.push_str(json.known_str()?),
         _ => text::write(json, peek, &mut texts.bytes, 0)?,
     }
     texts.end();
     Ok(())
 }
 
-fn moment<T>(json: &mut Jiter<'_>, peek: Peek, read: impl Fn(Moment) -> Option<T>) -> Result<Option<T>, Problem> {
+fn moment<T>(json: &mut Json<'_>, peek: Peek, read: impl Fn(Moment) -> Option<T>) -> Result<Option<T>, Problem> {
     match peek {
         Peek::String => Ok(Moment::parse(json.known_str()?).and_then(read)),
         _ => Ok(None),
@@ -507,10 +524,10 @@ fn timestamp(moment: &Moment, unit: TimeUnit, has_zone: bool) -> Option<i64> {
     moment.units(unit).filter(|_| says_zone == has_zone)
 }
 
-fn integer(json: &mut Jiter<'_>, peek: Peek) -> Result<i64, Problem> {
+fn integer(json: &mut Json<'_>, peek: Peek) -> Result<i64, Problem> {
     let at = json.current_index();
     match json.known_int(peek) {
-        Ok(NumberInt::Int(value)) => Ok(value),
+        Ok(value) => Ok(value),
         Err(e) => {
             let value = whole(json, at, peek, e, &DataType::Int64)?;
             i64::try_from(value).map_err(|_| again(json, at, peek, &DataType::Int64))
@@ -518,24 +535,24 @@ fn integer(json: &mut Jiter<'_>, peek: Peek) -> Result<i64, Problem> {
     }
 }
 
-fn long_integer(json: &mut Jiter<'_>, peek: Peek) -> Result<i128, Problem> {
+fn long_integer(json: &mut Json<'_>, peek: Peek) -> Result<i128, Problem> {
     let at = json.current_index();
     match json.known_int(peek) {
-        Ok(NumberInt::Int(value)) => Ok(value.into()),
+        Ok(value) => Ok(value.into()),
         Err(e) => whole(json, at, peek, e, &Kind::LongInteger.data_type()),
     }
 }
 
 /// A number that the parser does not read as an integer of 64 bits: it may be longer, or be written with a fraction of zeros.
-fn whole(json: &mut Jiter<'_>, at: usize, peek: Peek, e: JiterError, data_type: &DataType) -> Result<i128, Problem> {
+fn whole(json: &mut Json<'_>, at: usize, peek: Peek, e: JiterError, data_type: &DataType) -> Result<i128, Problem> {
     if !peek.is_num() {
         return Err(if is_value(peek) { other(json, peek, data_type) } else { e.into() });
     }
-    let value = declared::whole_number(json.known_number_bytes(peek)?);
+    let value = declared::whole_number(json.known_number(peek)?);
     value.ok_or_else(|| again(json, at, peek, data_type))
 }
 
-fn double(json: &mut Jiter<'_>, peek: Peek) -> Result<f64, Problem> {
+fn double(json: &mut Json<'_>, peek: Peek) -> Result<f64, Problem> {
     let at = json.current_index();
     if !peek.is_num() {
         return match is_value(peek) {
@@ -554,24 +571,21 @@ fn is_value(peek: Peek) -> bool {
 }
 
 /// The problem of a value of another type, which is read for it.
-fn other(json: &mut Jiter<'_>, peek: Peek, data_type: &DataType) -> Problem {
+fn other(json: &mut Json<'_>, peek: Peek, data_type: &DataType) -> Problem {
     other_type(json, peek, &sql_name(data_type))
 }
 
-pub(super) fn other_type(json: &mut Jiter<'_>, peek: Peek, type_name: &str) -> Problem {
+pub(super) fn other_type(json: &mut Json<'_>, peek: Peek, type_name: &str) -> Problem {
     let at = json.current_index();
-    let mut text = Vec::new();
+    let mut text = String::new();
     match text::write(json, peek, &mut text, 0) {
-        Ok(()) => {
-            let text = String::from_utf8_lossy(&text).into_owned();
-            Problem::Value { at, path: Vec::new(), text, type_name: type_name.into() }
-        }
+        Ok(()) => Problem::Value { at, path: Vec::new(), text, type_name: type_name.into() },
         Err(problem) => problem,
     }
 }
 
 /// The problem of a value that was read, and began at `at`.
-fn again(json: &mut Jiter<'_>, at: usize, peek: Peek, data_type: &DataType) -> Problem {
+fn again(json: &mut Json<'_>, at: usize, peek: Peek, data_type: &DataType) -> Problem {
     let read = json.slice_to_current(at);
     if read.is_empty() {
         return other(json, peek, data_type);
@@ -586,7 +600,7 @@ fn last_of_keys(keys: &Texts, ends: &[i32]) -> Option<(UInt32Array, Vec<i32>)> {
     let (mut kept, mut kept_ends) = (Vec::with_capacity(keys.len()), vec![0]);
     for map in ends.windows(2) {
         let entries = map[0] as usize..map[1] as usize;
-        let last: HashMap<&[u8], usize> = entries.clone().map(|at| (keys.get(at), at)).collect();
+        let last: HashMap<&str, usize> = entries.clone().map(|at| (keys.get(at), at)).collect();
         kept.extend(entries.filter(|at| last.get(keys.get(*at)) == Some(at)).map(|at| at as u32));
         kept_ends.push(kept.len() as i32);
     }

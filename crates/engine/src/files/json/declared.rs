@@ -6,8 +6,7 @@ use arrow::datatypes::DataType;
 use crate::convert::{ColumnParser, Zone};
 
 /// The whole number that a JSON number is, however it is written, if it has no more digits than a DECIMAL.
-pub(super) fn whole_number(text: &[u8]) -> Option<i128> {
-    let text = std::str::from_utf8(text).ok()?;
+pub(super) fn whole_number(text: &str) -> Option<i128> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),
         None => (text, 0),
@@ -70,7 +69,7 @@ mod tests {
             ("NaN", None),
             ("-Infinity", None),
         ] {
-            assert_eq!(whole_number(text.as_bytes()), expected, "{text}");
+            assert_eq!(whole_number(text), expected, "{text}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and jiter parse, [`columns`] build,
-//! [`fault`] explains. [`write`] is the other way, of rows, and [`values`] of values.
+//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and [`parser`] parse, with jiter's help,
+//! [`columns`] build, [`fault`] explains. [`write`] is the other way, of rows, and [`values`] of values.
 //!
 //! Arrow's reader is one of lines: it refuses objects over several lines and what follows an array's end, reads every number
 //! through a DOUBLE, and cuts, drops or mixes up what its first 1,000 rows do not show. Here:
 //!
 //! 1. One stream reads a file front to back, in chunks that end with a record, and so keeps the order of its rows.
-//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead.
+//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead. The next chunk is being
+//!    read meanwhile: a thread that is done with one finds another.
 //! 3. Columns are those of the first records of all files: see [`sample`] and [`shape`]. What does not fit them without loss
 //!    is an error that names line and column.
 
@@ -14,6 +15,8 @@ mod declared;
 mod fault;
 mod kind;
 mod moment;
+pub(super) mod number;
+mod parser;
 mod plan;
 mod records;
 mod sample;
@@ -311,12 +314,15 @@ impl FileScan {
 
     /// Chunks, some of which are parsed at a time, in their order.
     fn parsed(self: Arc<Self>, chunks: Chunks) -> BoxStream<'static, DataFusionResult<Parsed>> {
-        let parsers = self.parsers;
+        // One more waits for the thread that is done first.
+        let ahead = self.parsers + 1;
         let reading = Arc::clone(&self);
-        let chunks = futures::stream::try_unfold((reading, chunks), |(scan, mut chunks)| async move {
-            let (next, chunks) = blocking(move || (chunks.next(), chunks)).await?;
+        let read = |mut chunks: Chunks| SpawnedTask::spawn_blocking(move || (chunks.next(), chunks));
+        let chunks = futures::stream::try_unfold((reading, read(chunks)), move |(scan, next)| async move {
+            let next = next.join_unwind().await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)));
+            let (next, chunks) = next?;
             let next = next.map_err(|fault| scan.explain(fault))?;
-            Ok::<_, DataFusionError>(next.map(|chunk| (chunk, (scan, chunks))))
+            Ok::<_, DataFusionError>(next.map(|chunk| (chunk, (scan, read(chunks)))))
         });
         let parsed = chunks.map(move |chunk| {
             let scan = Arc::clone(&self);
@@ -335,6 +341,6 @@ impl FileScan {
                 parsed.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?
             }
         });
-        parsed.buffered(parsers).boxed()
+        parsed.buffered(ahead).boxed()
     }
 }

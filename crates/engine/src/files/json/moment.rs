@@ -1,17 +1,27 @@
 //! Dates and timestamps in strings, as they are found: `2024-01-02`, `2024-01-02 10:11:12.5`, `2024-01-02T10:11:12+02:00`.
 //!
-//! A month or day may have one digit in a date. A string in another form is text.
+//! A month or day may have one digit in a date. A string in another form is text, and so is one of the year 0, which no
+//! other reader of dates takes.
 
 use arrow::datatypes::TimeUnit;
-use chrono::{NaiveDate, NaiveDateTime, NaiveTime};
+
+const DAY_SECONDS: i64 = 86_400;
+/// Nanoseconds of 64 bits reach over so many days before and behind 1970, with every offset from UTC.
+const NANOSECOND_DAYS: i32 = 106_750;
 
 /// What a string is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Moment {
-    Date(NaiveDate),
+    Date {
+        /// Since 1970.
+        days: i32,
+    },
     /// With the offset from UTC in seconds if it is written.
     Timestamp {
-        time: NaiveDateTime,
+        days: i32,
+        /// Of the day.
+        seconds: i32,
+        nanos: u32,
         fraction_digits: usize,
         offset_seconds: Option<i32>,
     },
@@ -22,90 +32,139 @@ impl Moment {
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         // Most text ends here.
-        if !(8..=41).contains(&bytes.len()) || !bytes[..4].iter().all(u8::is_ascii_digit) || bytes[4] != b'-' {
+        if !(8..=41).contains(&bytes.len()) || bytes[4] != b'-' || !bytes[0].is_ascii_digit() {
             return None;
         }
         match bytes.get(10) {
-            Some(b' ' | b'T') => timestamp(text),
-            _ => date(text).map(Self::Date),
+            Some(b' ' | b'T') => timestamp(bytes),
+            _ => Some(Self::Date { days: date(bytes)? }),
         }
     }
 
     /// Days since 1970 of a date.
     pub fn days(&self) -> Option<i32> {
         match self {
-            Self::Date(date) => Some(days(*date)),
+            Self::Date { days } => Some(*days),
             Self::Timestamp { .. } => None,
         }
     }
 
     /// Units since 1970, in UTC if there is an offset. `None` if they do not fit, or digits of the fraction would be lost.
     pub fn units(&self, unit: TimeUnit) -> Option<i64> {
-        let (time, digits, offset) = match self {
-            Self::Date(date) => (date.and_time(NaiveTime::MIN), 0, 0),
-            Self::Timestamp { time, fraction_digits, offset_seconds } => {
-                (*time, *fraction_digits, offset_seconds.unwrap_or(0))
-            }
-        };
-        let time = time.and_utc();
-        let (seconds, nanos) = (time.timestamp() - i64::from(offset), i64::from(time.timestamp_subsec_nanos()));
         let (per_second, most_digits) = match unit {
             TimeUnit::Second => (1, 0),
             TimeUnit::Millisecond => (1_000, 3),
             TimeUnit::Microsecond => (1_000_000, 6),
             TimeUnit::Nanosecond => (1_000_000_000, 9),
         };
-        let fraction = nanos / (1_000_000_000 / per_second);
+        let (days, seconds, nanos, digits) = match *self {
+            Self::Date { days } => (days, 0, 0, 0),
+            Self::Timestamp { days, seconds, nanos, fraction_digits, offset_seconds } => {
+                (days, seconds - offset_seconds.unwrap_or(0), nanos, fraction_digits)
+            }
+        };
+        let seconds = i64::from(days) * DAY_SECONDS + i64::from(seconds);
+        let fraction = i64::from(nanos) / (1_000_000_000 / per_second);
         seconds.checked_mul(per_second)?.checked_add(fraction).filter(|_| digits <= most_digits)
     }
-}
 
-fn days(date: NaiveDate) -> i32 {
-    date.signed_duration_since(NaiveDate::default()).num_days() as i32
+    /// Whether nanoseconds since 1970 reach it.
+    pub fn fits_nanoseconds(&self) -> bool {
+        let (Self::Date { days } | Self::Timestamp { days, .. }) = *self;
+        days.abs() <= NANOSECOND_DAYS || self.units(TimeUnit::Nanosecond).is_some()
+    }
 }
 
 /// A number of some digits, and the text behind it.
-fn number(text: &str, least: usize, most: usize) -> Option<(u32, &str)> {
-    let digits = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
-    if digits < least {
+#[inline]
+fn number(text: &[u8], least: usize, most: usize) -> Option<(u32, &[u8])> {
+    let (mut value, mut count) = (0, 0);
+    while let Some(digit @ b'0'..=b'9') = text.get(count).filter(|_| count < most) {
+        value = value * 10 + u32::from(digit - b'0');
+        count += 1;
+    }
+    if count < least { None } else { Some((value, text.get(count..)?)) }
+}
+
+/// Two digits at a place.
+#[inline]
+fn two(text: &[u8], at: usize) -> Option<u32> {
+    match (text.get(at)?, text.get(at + 1)?) {
+        (tens @ b'0'..=b'9', ones @ b'0'..=b'9') => Some(u32::from(tens - b'0') * 10 + u32::from(ones - b'0')),
+        _ => None,
+    }
+}
+
+/// Days since 1970.
+#[inline]
+fn date(text: &[u8]) -> Option<i32> {
+    let year = two(text, 0)? * 100 + two(text, 2)?;
+    let (month, day) = match text {
+        [_, _, _, _, b'-', _, _, b'-', _, _] => (two(text, 5)?, two(text, 8)?),
+        _ => short(text)?,
+    };
+    days(year, month, day)
+}
+
+/// The month and the day of a date in which one of them has one digit.
+#[cold]
+fn short(text: &[u8]) -> Option<(u32, u32)> {
+    let (month, rest) = number(text.get(4..)?.strip_prefix(b"-")?, 1, 2)?;
+    let (day, rest) = number(rest.strip_prefix(b"-")?, 1, 2)?;
+    rest.is_empty().then_some((month, day))
+}
+
+/// Days since 1970, of a day that there is.
+#[inline]
+fn days(year: u32, month: u32, day: u32) -> Option<i32> {
+    const MONTHS: [u32; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let most = MONTHS.get(month.checked_sub(1)? as usize)? + u32::from(is_leap && month == 2);
+    if year == 0 || day == 0 || day > most {
         return None;
     }
-    Some((text[..digits].parse().ok()?, &text[digits..]))
+    // A year begins with March: then the day that it may have more is its last one, and months before it have 153 days in
+    // five.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let since_zero = 365 * year + year / 4 - year / 100 + year / 400 + day_of_year;
+    // To 1 March of the year 0 from 1970.
+    Some(since_zero as i32 - 719_468)
 }
 
-fn date(text: &str) -> Option<NaiveDate> {
-    let (year, rest) = number(text, 4, 4)?;
-    let (month, rest) = number(rest.strip_prefix('-')?, 1, 2)?;
-    let (day, rest) = number(rest.strip_prefix('-')?, 1, 2)?;
-    NaiveDate::from_ymd_opt(year.try_into().ok()?, month, day).filter(|_| rest.is_empty())
-}
-
-fn timestamp(text: &str) -> Option<Moment> {
-    let (day, rest) = (date(text.get(..10)?)?, text.get(11..)?);
-    let (hour, rest) = number(rest, 2, 2)?;
-    let (minute, rest) = number(rest.strip_prefix(':')?, 2, 2)?;
-    let (second, mut rest) = number(rest.strip_prefix(':')?, 2, 2)?;
+#[inline]
+fn timestamp(text: &[u8]) -> Option<Moment> {
+    let (day, time) = (text.get(..10)?, text.get(11..)?);
+    let days = date(day)?;
+    let (hour, minute, second) = (two(time, 0)?, two(time, 3)?, two(time, 6)?);
+    let is_time = time[2] == b':' && time[5] == b':' && hour < 24 && minute < 60 && second < 60;
+    if !is_time {
+        return None;
+    }
+    let mut rest = time.get(8..)?;
     let (mut nanos, mut fraction_digits) = (0, 0);
-    if let Some(fraction) = rest.strip_prefix('.') {
+    if let Some(fraction) = rest.strip_prefix(b".") {
         let (value, behind) = number(fraction, 1, 9)?;
         fraction_digits = fraction.len() - behind.len();
         (nanos, rest) = (value * 10_u32.pow(9 - fraction_digits as u32), behind);
     }
-    let time = day.and_time(NaiveTime::from_hms_nano_opt(hour, minute, second, nanos)?);
-    Some(Moment::Timestamp { time, fraction_digits, offset_seconds: offset(rest)? })
+    let seconds = (hour * 3600 + minute * 60 + second) as i32;
+    Some(Moment::Timestamp { days, seconds, nanos, fraction_digits, offset_seconds: offset(rest)? })
 }
 
 /// Nothing, `Z`, `+02`, `+0230` or `-02:30`, in seconds.
-fn offset(text: &str) -> Option<Option<i32>> {
+fn offset(text: &[u8]) -> Option<Option<i32>> {
     let (sign, rest) = match text {
-        "" => return Some(None),
-        "Z" | "z" => return Some(Some(0)),
-        _ => (if text.starts_with('-') { -1 } else { 1 }, text.strip_prefix(['+', '-'])?),
+        [] => return Some(None),
+        [b'Z' | b'z'] => return Some(Some(0)),
+        [b'+', rest @ ..] => (1, rest),
+        [b'-', rest @ ..] => (-1, rest),
+        _ => return None,
     };
     let (hours, rest) = number(rest, 2, 2)?;
     let (minutes, rest) = match rest {
-        "" => (0, ""),
-        rest => number(rest.strip_prefix(':').unwrap_or(rest), 2, 2)?,
+        [] => (0, rest),
+        rest => number(rest.strip_prefix(b":").unwrap_or(rest), 2, 2)?,
     };
     let is_offset = rest.is_empty() && hours < 16 && minutes < 60;
     is_offset.then_some(Some(sign * (hours * 3600 + minutes * 60) as i32))
@@ -124,6 +183,10 @@ mod tests {
             ("2024-1-2", 19724),
             ("0001-01-01", -719_162),
             ("1969-12-31", -1),
+            ("2000-02-29", 11016),
+            ("2000-03-01", 11017),
+            ("1900-03-01", -25508),
+            ("9999-12-31", 2_932_896),
         ] {
             assert_eq!(Moment::parse(text).unwrap().days(), Some(days), "{text}");
         }
@@ -139,6 +202,16 @@ mod tests {
         }
         let fine = Moment::parse("1970-01-01 00:00:00.000000001").unwrap();
         assert_eq!((fine.units(TimeUnit::Microsecond), fine.units(TimeUnit::Nanosecond)), (None, Some(1)));
+        for (text, fits) in [
+            ("1677-09-20", false),
+            ("1677-09-21 00:12:44", true),
+            ("1970-01-01", true),
+            ("2262-04-11 23:47:16", true),
+            ("2262-04-11 23:47:17", false),
+            ("2262-04-11T23:47:17+01:00", true),
+        ] {
+            assert_eq!(Moment::parse(text).unwrap().fits_nanoseconds(), fits, "{text}");
+        }
         for text in [
             "",
             "2024",
@@ -146,6 +219,14 @@ mod tests {
             "2024-13-01",
             "10000-01-01",
             "-001-01-01",
+            "0000-01-01",
+            "0000-12-31 10:11:12",
+            "1900-02-29",
+            "2024-00-01",
+            "2024-01-00",
+            "2024-01-011",
+            "2024-011-1",
+            "2024-1-2-",
             "2024-01-02 ",
             "20240102",
             "2024-01-02 10",
@@ -162,5 +243,24 @@ mod tests {
         ] {
             assert_eq!(Moment::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn every_day_is_the_one_behind_the_day_before() {
+        let mut expected = -719_162;
+        for year in 1..=9999 {
+            for month in 1..=12 {
+                for day in 1..=31 {
+                    match days(year, month, day) {
+                        Some(found) => {
+                            assert_eq!(found, expected, "{year}-{month}-{day}");
+                            expected += 1;
+                        }
+                        None => assert!(day > 28, "{year}-{month}-{day}"),
+                    }
+                }
+            }
+        }
+        assert_eq!(expected, 2_932_897);
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use datafusion::common::DataFusionError;
-use jiter::{Jiter, Peek};
+use jiter::Peek;
 
 use super::columns::{Column, Object, Unfinished, Unknown};
 use super::fault::{Fault, Problem, Types};
 use super::kind::Kind;
+use super::parser::Json;
 use super::records::{Chunk, Resume};
 use super::shape::Shape;
 use super::walk::{Records, walk};
@@ -214,7 +215,7 @@ impl Rows {
 }
 
 impl Records for Rows {
-    fn record(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem> {
+    fn record(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem> {
         match self {
             Self::Objects(object) => match peek {
                 Peek::Object => object.push(json)?,

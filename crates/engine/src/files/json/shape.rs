@@ -10,11 +10,12 @@
 use std::collections::HashMap;
 
 use arrow::datatypes::TimeUnit;
-use jiter::{Jiter, Peek};
+use jiter::Peek;
 
 use super::fault::Problem;
 use super::kind::{Kind, MOST_DIGITS};
 use super::moment::Moment;
+use super::parser::{Found, Json, Key};
 use super::walk::Records;
 
 /// Values that are nested deeper than this are JSON text.
@@ -56,19 +57,21 @@ struct Strings {
     has_local: bool,
     has_moment: bool,
     has_nanos: bool,
+    /// In a year that nanoseconds since 1970 do not reach.
+    is_beyond_nanos: bool,
 }
 
 /// The keys of objects, as they came first.
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    names: Vec<String>,
+    names: Vec<Key>,
     shapes: Vec<Shape>,
     places: HashMap<String, usize>,
 }
 
 impl Shape {
     /// Takes a value.
-    pub fn see(&mut self, json: &mut Jiter<'_>, peek: Peek, depth: usize) -> Result<(), Problem> {
+    pub fn see(&mut self, json: &mut Json<'_>, peek: Peek, depth: usize) -> Result<(), Problem> {
         self.values += 1;
         match peek {
             Peek::Null => {
@@ -90,7 +93,7 @@ impl Shape {
                 }
             }
             Peek::Object => self.object.get_or_insert_default().see(json, depth + 1)?,
-            number => self.numbers.see(json.known_number_bytes(number)?),
+            number => self.numbers.see(json.known_number(number)?.as_bytes()),
         }
         Ok(())
     }
@@ -169,7 +172,7 @@ impl Shape {
 }
 
 impl Records for Shape {
-    fn record(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem> {
+    fn record(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem> {
         self.see(json, peek, 0)
     }
 
@@ -221,15 +224,17 @@ impl Strings {
         if self.has_text {
             return;
         }
-        match Moment::parse(text) {
-            None => self.has_text = true,
-            Some(Moment::Date(_)) => self.has_date = true,
-            Some(moment @ Moment::Timestamp { fraction_digits, offset_seconds, .. }) => {
+        let Some(moment) = Moment::parse(text) else {
+            self.has_text = true;
+            return;
+        };
+        self.is_beyond_nanos |= !moment.fits_nanoseconds();
+        match moment {
+            Moment::Date { .. } => self.has_date = true,
+            Moment::Timestamp { fraction_digits, offset_seconds, .. } => {
                 self.has_moment |= offset_seconds.is_some();
                 self.has_local |= offset_seconds.is_none();
                 self.has_nanos |= fraction_digits > 6;
-                // Nanoseconds reach from 1677 to 2262.
-                self.has_text |= fraction_digits > 6 && moment.units(TimeUnit::Nanosecond).is_none();
             }
         }
     }
@@ -241,12 +246,15 @@ impl Strings {
         self.has_local |= other.has_local;
         self.has_moment |= other.has_moment;
         self.has_nanos |= other.has_nanos;
+        self.is_beyond_nanos |= other.is_beyond_nanos;
     }
 
     fn kind(self) -> Kind {
         let unit = if self.has_nanos { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
         match self {
             Self { has_text: true, .. } => Kind::Text,
+            // No type holds both.
+            Self { has_nanos: true, is_beyond_nanos: true, .. } => Kind::Text,
             // A date beside moments would be one in a zone that nothing says.
             Self { has_moment: true, has_date: false, has_local: false, .. } => {
                 Kind::Timestamp { unit, has_zone: true }
@@ -259,26 +267,38 @@ impl Strings {
 }
 
 impl Keys {
-    fn see(&mut self, json: &mut Jiter<'_>, depth: usize) -> Result<(), Problem> {
+    fn see(&mut self, json: &mut Json<'_>, depth: usize) -> Result<(), Problem> {
         let mut expected = 0;
-        let mut place =
-            json.known_object()?.map(|key| place(&mut self.names, &mut self.shapes, &mut self.places, key, expected));
-        while let Some(at) = place {
+        let mut next = json.known_object(self.names.first())?;
+        while let Some(found) = next {
+            let at = match found {
+                Found::Expected => expected,
+                Found::Key(key) => self.place(key),
+            };
             let peek = json.peek()?;
             if let Some(shape) = self.shapes.get_mut(at) {
                 shape.see(json, peek, depth)?;
             }
             expected = at + 1;
-            place = json
-                .next_key()?
-                .map(|key| self::place(&mut self.names, &mut self.shapes, &mut self.places, key, expected));
+            next = json.next_key(self.names.get(expected))?;
         }
         Ok(())
     }
 
+    /// Where a key is.
+    fn place(&mut self, key: &str) -> usize {
+        if let Some(at) = self.places.get(key) {
+            return *at;
+        }
+        self.places.insert(key.to_string(), self.names.len());
+        self.names.push(Key::new(key.to_string()));
+        self.shapes.push(Shape::default());
+        self.names.len() - 1
+    }
+
     fn merge(&mut self, other: Self) {
-        for (expected, (name, shape)) in other.names.into_iter().zip(other.shapes).enumerate() {
-            let at = place(&mut self.names, &mut self.shapes, &mut self.places, &name, expected);
+        for (key, shape) in other.names.into_iter().zip(other.shapes) {
+            let at = self.place(key.name());
             if let Some(known) = self.shapes.get_mut(at) {
                 known.merge(shape);
             }
@@ -286,7 +306,7 @@ impl Keys {
     }
 
     fn kinds(&self, depth: usize) -> Vec<(String, Kind)> {
-        self.names.iter().zip(&self.shapes).map(|(name, shape)| (name.clone(), shape.kind_at(depth))).collect()
+        self.names.iter().zip(&self.shapes).map(|(key, shape)| (key.name().to_string(), shape.kind_at(depth))).collect()
     }
 
     /// The values of all keys as if they were one's.
@@ -317,24 +337,4 @@ impl Keys {
         let share = |shape: &Shape| shape.object.as_ref().map_or(1.0, |keys| keys.names.len() as f64 / all as f64);
         self.shapes.iter().map(share).sum::<f64>() / self.shapes.len() as f64 >= 0.8
     }
-}
-
-/// Where a key is; it is most often the one that is expected.
-fn place(
-    names: &mut Vec<String>,
-    shapes: &mut Vec<Shape>,
-    places: &mut HashMap<String, usize>,
-    key: &str,
-    expected: usize,
-) -> usize {
-    if names.get(expected).is_some_and(|name| name == key) {
-        return expected;
-    }
-    if let Some(at) = places.get(key) {
-        return *at;
-    }
-    places.insert(key.to_string(), names.len());
-    names.push(key.to_string());
-    shapes.push(Shape::default());
-    names.len() - 1
 }

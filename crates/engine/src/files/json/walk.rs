@@ -1,17 +1,18 @@
 //! The records of a chunk, one by one.
 //!
-//! jiter reads values; the walk holds the grammar above them: values one after another, and arrays whose elements are
+//! The parser reads values; the walk holds the grammar above them: values one after another, and arrays whose elements are
 //! records. A chunk may begin and end within such an array.
 
-use jiter::{Jiter, JiterResult, Peek};
+use jiter::{JiterResult, Peek};
 
 use super::fault::{Fault, Problem, is_end};
+use super::parser::Json;
 use super::records::{Arrays, Chunk, Cut, Place, Resume};
 
 /// Takes records.
 pub(super) trait Records {
     /// A record, whose first byte is known.
-    fn record(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem>;
+    fn record(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem>;
 
     /// Forgets what it has of a record that was not whole.
     fn forget(&mut self);
@@ -19,12 +20,9 @@ pub(super) trait Records {
 
 /// Takes the records of a chunk. If its last one is not whole, because the cut was a mistake, gives where it begins.
 pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<Resume>, Fault> {
-    if let Err(e) = std::str::from_utf8(&chunk.bytes) {
-        // The parser does not look at what is skipped.
-        let position = chunk.position.behind(&chunk.bytes[..e.valid_up_to()]);
-        return Err(Fault::NotUtf8 { position });
-    }
-    let mut walk = Walk { json: Jiter::new(&chunk.bytes).with_allow_inf_nan(), place: chunk.place, begins: 0 };
+    // All of it at once: the parser then takes letters as they are, and does not look at what is skipped.
+    let text = utf8(&chunk.bytes).map_err(|valid| Fault::NotUtf8 { position: chunk.position.behind(valid) })?;
+    let mut walk = Walk { json: Json::new(text), place: chunk.place, begins: 0 };
     let problem = match walk.all(chunk.arrays, records) {
         Ok(()) => return Ok(None),
         Err(problem) => problem,
@@ -47,8 +45,16 @@ pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<R
     Ok(Some(Resume { position, place: walk.place }))
 }
 
+/// The text that bytes are, or as much as is text.
+fn utf8(bytes: &[u8]) -> Result<&str, &[u8]> {
+    simdutf8::basic::from_utf8(bytes).or_else(|_| {
+        // Only this one says where.
+        std::str::from_utf8(bytes).map_err(|e| &bytes[..e.valid_up_to()])
+    })
+}
+
 struct Walk<'a> {
-    json: Jiter<'a>,
+    json: Json<'a>,
     /// Where the walk is, as of `begins`: behind the last whole record.
     place: Place,
     begins: usize,

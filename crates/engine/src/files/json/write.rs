@@ -5,7 +5,8 @@
 //!
 //! 1. Values are written as [`super::values`] has them, NULL among them: a column is one of the file, whatever its values are.
 //! 2. NaN and infinities are the words that Python and DuckDB write: `NaN`, `Infinity`, `-Infinity`.
-//! 3. No rows are the array `[]`.
+//! 3. Dates and timestamps before the year 1 and after 9999 are the strings that a cast to VARCHAR writes, which COPY FROM reads.
+//! 4. No rows are the array `[]`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,6 +38,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::values::{NonFinite, writer_with};
+use crate::postgres::column_text::rows_with_far_texts;
 
 /// Has COPY write JSON as it is written here.
 pub(crate) fn configure(mut builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -209,6 +211,7 @@ impl BatchSerializer for Lines {
             return Ok(Bytes::from_static(b"[]\n"));
         }
         let mut bytes = Vec::with_capacity(4096);
+        let batch = rows_with_far_texts(&batch, batch.schema_ref())?;
         writer_with(NonFinite::Words).build::<_, LineDelimited>(&mut bytes).write(&batch)?;
         Ok(Bytes::from(bytes))
     }

@@ -5,17 +5,32 @@
 //! dates in milliseconds, as plain integers beside a note for Arrow's own readers: `COPY (SELECT timestamp_of_seconds ..) TO
 //! 'x.parquet'` made a column of BIGINT for DuckDB (arrow-rs#1920). Seconds become milliseconds here, as Arrow's writer in
 //! C++ makes them.
+//!
+//! A type that the format has no room for at all is an error that names the column: of Parquet, intervals of months, days and
+//! nanoseconds, of which its own type keeps milliseconds, and decimals of a negative scale.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan, LogicalPlanBuilder};
 
-use crate::Result;
+use crate::catalog::definition::quoted;
+use crate::catalog::names::sql_name;
 use crate::files::Format;
+use crate::{Error, ErrorKind, Result};
 
 /// The rows of a plan in types that the format has.
 pub(super) fn of_plan(plan: &Arc<LogicalPlan>, format: Format) -> Result<Arc<LogicalPlan>> {
+    for field in plan.schema().fields().iter().filter(|_| format == Format::Parquet) {
+        if let Some(refused) = without_parquet(field.data_type()) {
+            let (name, is) = (field.name(), sql_name(field.data_type()));
+            let reason =
+                if refused == field.data_type() { String::new() } else { format!(" with {}", sql_name(refused)) };
+            let message = format!("column \"{name}\" is {is}{reason}, which Parquet has no type for");
+            let hint = format!("write it as text: CAST({} AS VARCHAR)", quoted(name));
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint(hint));
+        }
+    }
     let is_written = |(_, field): (_, &FieldRef)| of_type(field.data_type(), format).is_none();
     if plan.schema().iter().all(is_written) {
         return Ok(Arc::clone(plan));
@@ -28,6 +43,27 @@ pub(super) fn of_plan(plan: &Arc<LogicalPlan>, format: Format) -> Result<Arc<Log
         }
     });
     Ok(Arc::new(LogicalPlanBuilder::from(Arc::clone(plan)).project(columns.collect::<Vec<_>>())?.build()?))
+}
+
+/// What Parquet has no type for, among a type and those within.
+fn without_parquet(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::Interval(IntervalUnit::MonthDayNano) => Some(data_type),
+        DataType::Decimal32(_, ..0)
+        | DataType::Decimal64(_, ..0)
+        | DataType::Decimal128(_, ..0)
+        | DataType::Decimal256(_, ..0) => Some(data_type),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => without_parquet(item.data_type()),
+        DataType::Struct(fields) => fields.iter().find_map(|field| without_parquet(field.data_type())),
+        DataType::Dictionary(_, values) => without_parquet(values),
+        DataType::RunEndEncoded(_, values) => without_parquet(values.data_type()),
+        _ => None,
+    }
 }
 
 /// The type that values are written as, if it is another.
@@ -71,5 +107,20 @@ mod tests {
         assert_eq!(of_type(&list(pair(DataType::Date32)), Format::Parquet), None);
         assert_eq!(of_type(&millis(None), Format::Parquet), None);
         assert_eq!(of_type(&DataType::Date64, Format::Parquet), Some(DataType::Date32));
+    }
+
+    #[test]
+    fn types_that_parquet_has_not_are_found_wherever_they_are() {
+        let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
+        let interval = DataType::Interval(IntervalUnit::MonthDayNano);
+        let decimal = DataType::Decimal128(10, -2);
+        for refused in [&interval, &decimal] {
+            assert_eq!(without_parquet(refused), Some(refused));
+            let within = DataType::Struct(vec![Field::new("a", list(refused.clone()), true)].into());
+            assert_eq!(without_parquet(&within), Some(refused));
+        }
+        for written in [DataType::Decimal128(10, 0), DataType::Date32, list(DataType::Utf8)] {
+            assert_eq!(without_parquet(&written), None, "{written}");
+        }
     }
 }
