@@ -10,6 +10,7 @@ counts the rows. The answers are compared first. Files are in the page cache. Wi
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -67,7 +68,9 @@ def wide(folder: Path, onehop: Onehop, duck: DuckDb) -> None:
         csv, lines = folder / f"wide{columns}.csv", folder / f"wide{columns}.json"
         names = [f"c{number}" for number in range(columns)]
         csv.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
-        lines.write_text("{" + ",".join(f'"{name}":1' for name in names) + "}\n")
+        # Values of one type would be a map's.
+        values = itertools.cycle(["1", '"a"', "true", "0.5"])
+        lines.write_text("{" + ",".join(f'"{name}":{value}' for name, value in zip(names, values)) + "}\n")
         for path in (csv, lines):
             took = []
             for engine in (onehop, duck):

@@ -17,7 +17,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
 use super::{Format, Union};
 use crate::catalog::names::sql_name;
@@ -186,7 +186,14 @@ fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
     match (a, b) {
         (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
         (a, b) if is_text(a) && is_text(b) => Some(Utf8View),
+        (DataType::Dictionary(_, a), b) | (b, DataType::Dictionary(_, a)) => stored_or_same(a, b),
         (Float32, Float64) | (Float64, Float32) => Some(Float64),
+        (DataType::Decimal128(p, s), DataType::Decimal128(q, t)) => {
+            let scale = (*s).max(*t);
+            let whole = (i16::from(*p) - i16::from(*s)).max(i16::from(*q) - i16::from(*t));
+            let precision = u8::try_from(whole + i16::from(scale)).ok()?;
+            (precision <= DECIMAL128_MAX_PRECISION).then_some(DataType::Decimal128(precision, scale))
+        }
         (a, b) if a.is_signed_integer() && b.is_signed_integer() => wider(a, b),
         (a, b) if a.is_unsigned_integer() && b.is_unsigned_integer() => wider(a, b),
         (DataType::Timestamp(x, p), DataType::Timestamp(y, q)) if p.is_some() == q.is_some() => {
@@ -285,6 +292,20 @@ mod tests {
             agree(files, format, Union::Same)
                 .map(|schema| schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>())
         };
+        for (a, b, both) in [
+            (DataType::Dictionary(Box::new(Int32), Box::new(Utf8)), Utf8, Utf8),
+            (
+                DataType::Dictionary(Box::new(DataType::Int8), Box::new(Int32)),
+                DataType::Dictionary(Box::new(Int32), Box::new(Int64)),
+                Int64,
+            ),
+            (DataType::Decimal128(5, 2), DataType::Decimal128(9, 2), DataType::Decimal128(9, 2)),
+            (DataType::Decimal128(5, 2), DataType::Decimal128(4, 3), DataType::Decimal128(6, 3)),
+        ] {
+            assert_eq!(stored(&a, &b), Some(both.clone()), "{a} {b}");
+            assert_eq!(stored(&b, &a), Some(both), "{b} {a}");
+        }
+        assert_eq!(stored(&DataType::Decimal128(38, 0), &DataType::Decimal128(38, 2)), None);
         let swapped = file("b", &[("y", Utf8), ("x", Int64)]);
         assert_eq!(types(&[a.clone(), swapped.clone()], Format::Parquet).unwrap(), [Int64, Utf8]);
         assert_eq!(types(&[a.clone(), swapped.clone()], Format::Csv).unwrap(), [Int64, Utf8]);

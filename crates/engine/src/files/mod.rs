@@ -41,7 +41,7 @@ use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanC
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -515,6 +515,27 @@ pub(crate) fn own_columns(table: &dyn TableProvider) -> usize {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> DataFusionResult<T> {
     let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
     done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
+}
+
+/// All that `next` gives until it gives nothing. While one item is used, a thread that may wait makes the next one.
+fn read_ahead<S, T, E>(
+    state: S,
+    next: impl Fn(&mut S) -> std::result::Result<Option<T>, E> + Clone + Send + 'static,
+) -> impl Stream<Item = std::result::Result<T, E>> + Send
+where
+    S: Send + 'static,
+    T: Send + 'static,
+    E: From<DataFusionError> + Send + 'static,
+{
+    let read = move |mut state: S| {
+        let next = next.clone();
+        SpawnedTask::spawn_blocking(move || (next(&mut state), state))
+    };
+    futures::stream::try_unfold((read(state), read), |(reading, read)| async move {
+        let done = reading.join_unwind().await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)));
+        let (item, state) = done?;
+        Ok(item?.map(|item| (item, (read(state), read))))
+    })
 }
 
 /// A scan of text files as one stream, each file of which all threads parse; `None` for files of other formats.

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{CastKind, DataType as SqlType, Expr as Sql
 
 use super::checked_arithmetic::is_checked;
 use super::expressions;
+use super::lossy_casts::as_any_cast;
 
 #[derive(Debug)]
 pub(super) struct FloatsBesideDecimals;
@@ -191,9 +192,11 @@ fn settle_values(mut values: Values) -> Result<Values> {
 
 /// What was cast to this type.
 fn before_cast<'a>(expr: &'a Expr, data_type: &DataType) -> &'a Expr {
-    match expr {
-        Expr::Cast(cast) if cast.field.data_type() == data_type => &cast.expr,
-        other => other,
+    match (expr, as_any_cast(expr)) {
+        // The name that it had before it was changed.
+        (Expr::Alias(named), _) => before_cast(&named.expr, data_type),
+        (_, Some((value, to))) if to == data_type => value,
+        _ => expr,
     }
 }
 
@@ -275,6 +278,9 @@ mod tests {
             ("SELECT x FROM f EXCEPT SELECT y FROM d", "1e300"),
             ("SELECT y FROM d INTERSECT SELECT x FROM f", "0.1"),
             ("SELECT x FROM f WHERE x IN (SELECT y FROM d)", "0.1"),
+            ("SELECT 0.0 INTERSECT SELECT CAST(1e-9 AS REAL)", ""),
+            ("SELECT 1.5 EXCEPT SELECT CAST(1e10 AS REAL)", "1.5"),
+            ("SELECT a FROM (VALUES (0.1), (CAST(1e-9 AS REAL))) AS v(a)", "0.1,1e-9"),
         ] {
             assert_eq!(rows(&format!("{tables} {query}")).await.join(","), expected, "{query}");
         }

@@ -11,7 +11,7 @@
 //!
 //! Names in quotes stay what they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::common::TableReference;
@@ -136,6 +136,25 @@ impl<'a> Scope<'a> {
 
     fn columns(&self) -> impl Iterator<Item = &String> {
         self.relations.iter().flat_map(|relation| &relation.columns)
+    }
+
+    /// Gives columns of the tables from a place on the names that those before them have for the same letters.
+    fn merge(&mut self, place: usize, names: &HashSet<String>) {
+        let (left, right) = self.relations.split_at_mut(place);
+        let known: Vec<&String> = left.iter().flat_map(|relation| &relation.columns).collect();
+        let of_right: HashSet<String> = right.iter().flat_map(|relation| &relation.columns).cloned().collect();
+        for column in right.iter_mut().flat_map(|relation| &mut relation.columns) {
+            let letters = column.to_lowercase();
+            if !names.contains(&letters) || known.contains(&&*column) {
+                continue;
+            }
+            let mut same = known.iter().filter(|name| name.to_lowercase() == letters);
+            if let (Some(only), None) = (same.next(), same.next())
+                && !of_right.contains(*only)
+            {
+                *column = (*only).clone();
+            }
+        }
     }
 
     fn relation(&self, name: &Ident) -> Option<&Relation> {
@@ -341,15 +360,19 @@ impl Folder {
     fn table_with_joins(&mut self, table: &mut TableWithJoins, scope: &mut Scope<'_>) -> Result<()> {
         self.table(&mut table.relation, scope)?;
         for join in &mut table.joins {
+            let before = scope.relations.len();
             self.table(&mut join.relation, scope)?;
             match constraint(&mut join.join_operator) {
                 Some(JoinConstraint::On(condition)) => self.exprs(condition, scope)?,
+                // What they join by has one name, which is that of the left side: see `using_joins`.
                 Some(JoinConstraint::Using(names)) => {
-                    for name in names {
-                        if let Some(ObjectNamePart::Identifier(ident)) = name.0.last_mut() {
-                            self.column(ident, scope)?;
-                        }
-                    }
+                    let names = names.iter().filter_map(|name| name.0.last()?.as_ident());
+                    let names = names.filter(|name| name.quote_style.is_none());
+                    scope.merge(before, &names.map(|name| normal(name).to_lowercase()).collect());
+                }
+                Some(JoinConstraint::Natural) => {
+                    let names = scope.columns().map(|name| name.to_lowercase()).collect();
+                    scope.merge(before, &names);
                 }
                 _ => {}
             }

@@ -159,7 +159,11 @@ impl List<'_> {
             Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. })
                 if before.iter().all(|item| !is_star(item)) =>
             {
-                Ok(expr.clone())
+                // A number there is none, and this is asked more than once.
+                Ok(match expr {
+                    Expr::Value(_) => Expr::Nested(Box::new(expr.clone())),
+                    other => other.clone(),
+                })
             }
             _ => Err(Error::new(ErrorKind::Invalid, format!("GROUP BY has no column at position {position}"))
                 .with_hint("positions count the columns of the SELECT list from 1; there is none behind a *")),
@@ -188,6 +192,13 @@ mod tests {
                 "2 2,2 2,3 1,3 1,NULL 3",
             ),
             ("SELECT 'c' AS x, a FROM t GROUP BY ROLLUP (1, a) ORDER BY x, a", "c 1,c NULL,NULL NULL"),
+            (
+                "SELECT 2 AS k, a, count(*) AS n FROM t GROUP BY ROLLUP (1, a) ORDER BY k, a",
+                "2 1 3,2 NULL 3,NULL NULL 3",
+            ),
+            ("SELECT 2 AS k, count(*) AS n FROM t GROUP BY ROLLUP (1) ORDER BY k", "2 3,NULL 3"),
+            ("SELECT 2 AS k, sum(c) AS s FROM t GROUP BY ROLLUP (1) HAVING sum(c) > 3 ORDER BY k", "2 16,NULL 16"),
+            ("SELECT 2 AS k, b FROM t GROUP BY GROUPING SETS ((1, b), (b)) ORDER BY k, b", "2 2,2 3,NULL 2,NULL 3"),
             ("SELECT a FROM t GROUP BY ROLLUP (a, A) ORDER BY a", "1,1,NULL"),
             ("SELECT count(*) AS n FROM t GROUP BY ()", "3"),
             ("SELECT a, count(*) AS n FROM t GROUP BY (), a", "1 3"),

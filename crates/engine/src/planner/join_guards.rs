@@ -1,4 +1,4 @@
-//! What a CASE guards in the condition of a join is computed where the CASE stands.
+//! A CASE in the condition of a join guards what it guards, and so do the other parts of the condition.
 //!
 //! A physical rule of DataFusion 55.2 computes a part of a condition that reads one side alone once for each row of that side, below
 //! the join. Of `CASE WHEN p.k = 0 THEN FALSE ELSE 6 / p.k = q.id END` that is the division, which then fails for the rows that

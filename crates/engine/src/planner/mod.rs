@@ -62,6 +62,7 @@ mod named_windows;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
+mod null_offsets;
 mod null_safe_joins;
 mod one_nan;
 mod only_values;
@@ -333,6 +334,7 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),
+        Arc::new(null_offsets::NullOffsets),
         // Offsets are texts until types are settled.
         Arc::new(window_frames::WindowFrames),
     ];

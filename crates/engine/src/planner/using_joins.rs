@@ -10,6 +10,7 @@
 //!    of which it was made, and starts with a space to sort before all others.
 //! 3. Which column an `a` is, and which ones `*` leaves out, DataFusion asks the joins with USING that it finds in the
 //!    plan. A [`hint`] is one that has these columns and joins nothing. It goes before anything else looks at the plan.
+//!    Where the sides write the column's name in other letters, it has the left side's.
 //! 4. In WHERE and ON it does not ask, and in a subquery it takes a column of the query around it first. So a column
 //!    without a table is written with an operator of ours, and looked up when that is planned.
 
@@ -18,7 +19,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchema, NullEquality, Result, TableReference};
+use datafusion::common::{Column, DFSchema, DataFusionError, NullEquality, Result, TableReference};
 use datafusion::config::ConfigOptions;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::logical_plan::Join as PlannedJoin;
@@ -33,8 +34,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr as PlannedExpr;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, Expr, GroupByExpr, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem,
-    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, Expr, GroupByExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select,
+    SelectItem, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
 use crate::{Error, ErrorKind};
@@ -269,30 +270,19 @@ impl RelationPlanner for UsingJoins {
         };
         let left = context.plan(left)?;
         let right = context.plan(join.relation.clone())?;
-        let names = match constraint {
-            JoinConstraint::Using(columns) => columns
-                .iter()
-                .map(|column| {
-                    match column.0.as_slice() {
-                        [name] if name.as_ident().is_some() => {}
-                        _ => {
-                            return Err(Error::new(
-                                ErrorKind::Invalid,
-                                format!("USING ({column}) is not a column's name"),
-                            )
-                            .with_hint("USING takes names without a table: USING (a, b)")
-                            .into());
-                        }
-                    }
-                    Ok(column
-                        .0
-                        .iter()
-                        .filter_map(|name| name.as_ident())
-                        .map(|name| context.normalize_ident(name.clone()))
-                        .collect())
-                })
-                .collect::<Result<Vec<String>>>()?,
-            _ => common_names(&left, &right),
+        let (names, right) = match constraint {
+            JoinConstraint::Using(columns) => {
+                let mut pairs = Vec::with_capacity(columns.len());
+                for column in columns {
+                    let [name] = column.0.as_slice() else { return Err(no_name(column)) };
+                    let Some(ident) = name.as_ident() else { return Err(no_name(column)) };
+                    let (name, is_quoted) = (context.normalize_ident(ident.clone()), ident.quote_style.is_some());
+                    let in_plan = |plan| if is_quoted { name.clone() } else { spelled(plan, &name) };
+                    pairs.push((in_plan(&left), in_plan(&right)));
+                }
+                respelled(pairs, right)?
+            }
+            _ => respelled(common_names(&left, &right), right)?,
         };
         let mut plan = merge(left, right, join_type, names)?;
         if alias.is_some() {
@@ -304,11 +294,61 @@ impl RelationPlanner for UsingJoins {
     }
 }
 
-fn common_names(left: &LogicalPlan, right: &LogicalPlan) -> Vec<String> {
-    let names: HashSet<&String> = right.schema().fields().iter().map(|field| field.name()).collect();
+fn no_name(column: &ObjectName) -> DataFusionError {
+    Error::new(ErrorKind::Invalid, format!("USING ({column}) is not a column's name"))
+        .with_hint("USING takes names without a table: USING (a, b)")
+        .into()
+}
+
+/// The names of a plan's columns.
+fn names(plan: &LogicalPlan) -> HashSet<&String> {
+    plan.schema().fields().iter().map(|field| field.name()).collect()
+}
+
+/// The name as a plan's column has it: exactly so, or in other letters if one column alone has these.
+fn spelled(plan: &LogicalPlan, name: &str) -> String {
+    let names = names(plan);
+    let same: Vec<&String> =
+        names.iter().filter(|other| other.to_lowercase() == name.to_lowercase()).copied().collect();
+    match same.as_slice() {
+        [only] if !names.iter().any(|other| *other == name) => (*only).clone(),
+        _ => name.to_string(),
+    }
+}
+
+/// The columns that both sides have, as each of them has their names.
+fn common_names(left: &LogicalPlan, right: &LogicalPlan) -> Vec<(String, String)> {
+    let (in_left, in_right) = (names(left), names(right));
     let mut found = HashSet::new();
-    let common = left.schema().fields().iter().map(|field| field.name());
-    common.filter(|name| names.contains(*name) && found.insert(*name)).cloned().collect()
+    let of_left = left.schema().fields().iter().map(|field| field.name());
+    let pairs = of_left.filter(|name| found.insert(*name)).map(|name| (name.clone(), spelled(right, name)));
+    // A column that the other side has exactly is no other's.
+    let is_pair = |(name, other): &(String, String)| {
+        in_right.contains(other) && (name == other || (!in_left.contains(other) && spelled(left, other) == *name))
+    };
+    pairs.filter(is_pair).collect()
+}
+
+/// Gives the right side's columns the names that the left side has for them: these, and the right side.
+fn respelled(pairs: Vec<(String, String)>, right: LogicalPlan) -> Result<(Vec<String>, LogicalPlan)> {
+    let is_same = pairs.iter().all(|(left, right)| left == right);
+    let right = match is_same {
+        true => right,
+        false => {
+            let columns = right.schema().columns().into_iter().map(|column| {
+                match pairs.iter().find(|(left, right)| *right == column.name && left != right) {
+                    Some((name, _)) => {
+                        let table = column.relation.clone();
+                        PlannedExpr::Column(column).alias_qualified(table, name)
+                    }
+                    None => PlannedExpr::Column(column),
+                }
+            });
+            let columns: Vec<PlannedExpr> = columns.collect();
+            LogicalPlanBuilder::from(right).project(columns)?.build()?
+        }
+    };
+    Ok((pairs.into_iter().map(|(left, _)| left).collect(), right))
 }
 
 /// Step 2.
@@ -409,6 +449,29 @@ mod tests {
 
     const TABLES: &str = "WITH t(a, b) AS (VALUES (1, 2), (3, 4)), u(a, c) AS (VALUES (1, 3), (9, 9)), \
                           v(a, d) AS (VALUES (9, 7), (5, 5)), b(a, e) AS (VALUES (3, 8))";
+
+    #[tokio::test]
+    async fn names_in_other_letters_are_merged() {
+        let tables = "WITH t(\"Id\", b) AS (VALUES (1, 2), (3, 4)), u(\"ID\", c) AS (VALUES (1, 3), (9, 9)), \
+                      v(id, \"B\") AS (VALUES (3, 4), (5, 5)), w(id, \"ID\") AS (VALUES (1, 9), (3, 8))";
+        for (query, expected) in [
+            ("SELECT * FROM t NATURAL JOIN u", "1 2 3"),
+            ("SELECT * FROM t NATURAL LEFT JOIN u ORDER BY b", "1 2 3,3 4 NULL"),
+            ("SELECT * FROM t NATURAL FULL JOIN u ORDER BY 1", "1 2 3,3 4 NULL,9 NULL 9"),
+            ("SELECT * FROM t NATURAL JOIN v", "3 4"),
+            ("SELECT * FROM t JOIN u USING (id)", "1 2 3"),
+            ("SELECT ID, b, c FROM t JOIN u USING (iD) WHERE id > 0 GROUP BY Id, b, c", "1 2 3"),
+            ("SELECT id FROM u RIGHT JOIN t USING (id) ORDER BY id", "1,3"),
+            ("SELECT t.id, u.c FROM t JOIN u USING (id)", "1 3"),
+            ("SELECT b, c FROM t JOIN u USING (ID) JOIN w USING (id)", "2 3"),
+            // Exactly that name goes first.
+            ("SELECT * FROM u NATURAL JOIN w", "9 9 1"),
+        ] {
+            assert_eq!(rows(&format!("{tables} {query}")).await.join(","), expected, "{query}");
+        }
+        let error = fails(&format!("{tables} SELECT * FROM t JOIN u USING (\"Id\")")).await;
+        assert!(error.message().contains("Id"), "{error}");
+    }
 
     #[tokio::test]
     async fn merged_columns_are_of_both_sides() {

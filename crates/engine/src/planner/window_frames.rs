@@ -7,9 +7,11 @@
 //! RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for
 //! such keys.
 //! An offset is made one of the key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3, and of an integer an error. A key that has
-//! fewer digits behind the point than an offset of its windows gets as many.
+//! fewer digits than an offset of its windows gets as many, and a DATE beside hours is a TIMESTAMP.
 
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit,
+};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
@@ -21,6 +23,8 @@ use datafusion::scalar::ScalarValue;
 
 use super::expressions;
 use crate::{Error, ErrorKind};
+
+const NANOS_PER_DAY: i64 = 86_400_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct WindowFrames;
@@ -36,8 +40,8 @@ impl AnalyzerRule for WindowFrames {
         }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
-            let digits = most_digits(&node)?;
-            expressions::rewritten(node, |expr| rewrite(expr, &schema, digits))
+            let offsets = Offsets::of(&node)?;
+            expressions::rewritten(node, |expr| rewrite(expr, &schema, offsets))
         });
         Ok(rewritten?.data)
     }
@@ -47,8 +51,8 @@ impl AnalyzerRule for WindowFrames {
     }
 }
 
-/// `digits`: those that a key of the node has at least behind the point.
-fn rewrite(expr: Expr, schema: &DFSchema, digits: i16) -> Result<Transformed<Expr>> {
+/// `offsets`: those of the expression's node.
+fn rewrite(expr: Expr, schema: &DFSchema, offsets: Offsets) -> Result<Transformed<Expr>> {
     let Expr::WindowFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let key = match call.params.order_by.first() {
         Some(key) if call.params.window_frame.units == WindowFrameUnits::Range => {
@@ -59,7 +63,7 @@ fn rewrite(expr: Expr, schema: &DFSchema, digits: i16) -> Result<Transformed<Exp
     for bound in [&call.params.window_frame.start_bound, &call.params.window_frame.end_bound] {
         check(bound, &key)?;
     }
-    let changed = !has_ranges(&key) && by_groups(&mut call) || with_digits(&mut call, &key, digits);
+    let changed = !has_ranges(&key) && by_groups(&mut call) || with_room(&mut call, &key, offsets);
     let expr = Expr::WindowFunction(call);
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
@@ -97,57 +101,94 @@ fn by_groups(call: &mut WindowFunction) -> bool {
     true
 }
 
-/// The most digits behind the point that an offset of a node's frames has: its windows have one order, and so one key.
-fn most_digits(node: &LogicalPlan) -> Result<i16> {
-    let mut most = 0;
-    node.apply_expressions(|expr| {
-        expr.apply(|expr| {
-            if let Expr::WindowFunction(call) = expr
-                && call.params.window_frame.units == WindowFrameUnits::Range
-            {
-                let frame = &call.params.window_frame;
-                let offsets = [&frame.start_bound, &frame.end_bound].into_iter().filter_map(offset);
-                most = offsets.filter_map(digits_behind_point).fold(most, i16::max);
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    Ok(most)
+/// What the offsets of a node's frames need of its key: its windows have one order, and so one key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offsets {
+    /// Digits before the point.
+    whole: i16,
+    /// Digits behind it.
+    fraction: i16,
+    /// Whether an interval has a part of a day.
+    has_time: bool,
 }
 
-/// Gives the key that many digits behind the point; whether it had fewer.
-fn with_digits(call: &mut WindowFunction, key: &DataType, wanted: i16) -> bool {
-    let (whole, scale) = match key {
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
-            (i16::from(*precision) - i16::from(*scale), i16::from(*scale))
-        }
-        integer if integer.is_integer() => (20, 0),
-        _ => return false,
-    };
-    if wanted <= scale {
-        return false;
+impl Offsets {
+    fn of(node: &LogicalPlan) -> Result<Self> {
+        let mut all = Self::default();
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::WindowFunction(call) = expr
+                    && call.params.window_frame.units == WindowFrameUnits::Range
+                {
+                    let frame = &call.params.window_frame;
+                    [&frame.start_bound, &frame.end_bound].into_iter().filter_map(offset).for_each(|one| all.add(one));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(all)
     }
-    // A sum of the key and an offset has a digit more.
-    let wide = u8::try_from(whole + wanted + 1).ok().zip(i8::try_from(wanted).ok());
-    let data_type = match wide {
-        Some((precision, scale)) if precision <= DECIMAL128_MAX_PRECISION => DataType::Decimal128(precision, scale),
-        Some((precision, scale)) if precision <= DECIMAL256_MAX_PRECISION => DataType::Decimal256(precision, scale),
-        _ => return false,
+
+    fn add(&mut self, offset: &str) {
+        if let Some((whole, fraction)) = digits_of(offset) {
+            (self.whole, self.fraction) = (self.whole.max(whole), self.fraction.max(fraction));
+        } else if let Some(interval) = interval(offset) {
+            self.has_time |= interval.nanoseconds % NANOS_PER_DAY != 0;
+        }
+    }
+}
+
+/// Gives the key a type that reaches as far as its distances; whether it had another one.
+fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> bool {
+    let wide = match key {
+        DataType::Date32 if offsets.has_time => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            with_digits(i16::from(*precision) - i16::from(*scale), i16::from(*scale), offsets)
+        }
+        integer if integer.is_integer() && offsets.fraction > 0 => with_digits(20, 0, offsets),
+        _ => None,
     };
+    let Some(wide) = wide else { return false };
     for key in call.params.order_by.iter_mut().take(1) {
-        let value = std::mem::take(&mut key.expr);
-        key.expr = cast(value, data_type.clone());
+        key.expr = cast(std::mem::take(&mut key.expr), wide.clone());
     }
     true
 }
 
-/// How many digits a number needs behind the point, as it is written.
-fn digits_behind_point(number: &str) -> Option<i16> {
-    let number = number.trim().to_ascii_lowercase();
-    let (digits, exponent) = number.split_once('e').unwrap_or((&number, "0"));
-    let fraction = digits.split_once('.').map_or("", |(_, fraction)| fraction.trim_end_matches('0'));
-    let exponent: i16 = exponent.parse().ok()?;
-    Some(i16::try_from(fraction.len()).ok()?.saturating_sub(exponent).max(0))
+/// The type of a decimal key that has so many digits, if offsets have more.
+fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
+    if offsets.whole <= whole && offsets.fraction <= scale {
+        return None;
+    }
+    let scale = scale.max(offsets.fraction);
+    // A sum of the key and an offset has a digit more.
+    let precision = u8::try_from(whole.max(offsets.whole) + scale + 1).ok()?;
+    let scale = i8::try_from(scale).ok()?;
+    match precision {
+        0..=DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(precision, scale)),
+        ..=DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(precision, scale)),
+        _ => None,
+    }
+}
+
+/// How many digits a number has before and behind the point, as it is written without an exponent.
+fn digits_of(number: &str) -> Option<(i16, i16)> {
+    let number = number.trim();
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+    i16::try_from(whole.len()).ok().zip(i16::try_from(fraction.len()).ok())
+}
+
+fn interval(offset: &str) -> Option<IntervalMonthDayNano> {
+    let data_type = DataType::Interval(IntervalUnit::MonthDayNano);
+    match ScalarValue::try_from_string(offset.to_string(), &data_type) {
+        Ok(ScalarValue::IntervalMonthDayNano(interval)) => interval,
+        // DataFusion says what is wrong with it.
+        _ => None,
+    }
 }
 
 /// The offset of a bound, as it was written.
@@ -188,16 +229,10 @@ fn is_negative(offset: &str, key: &DataType) -> bool {
     if !is_moment(key) {
         return offset.trim_start().starts_with('-');
     }
-    let interval = DataType::Interval(IntervalUnit::MonthDayNano);
-    match ScalarValue::try_from_string(offset.to_string(), &interval) {
-        Ok(ScalarValue::IntervalMonthDayNano(Some(interval))) => {
-            const NANOS_PER_DAY: i128 = 86_400_000_000_000;
-            let days = i128::from(interval.months) * 30 + i128::from(interval.days);
-            days * NANOS_PER_DAY + i128::from(interval.nanoseconds) < 0
-        }
-        // DataFusion says what is wrong with it.
-        _ => false,
-    }
+    interval(offset).is_some_and(|interval| {
+        let days = i128::from(interval.months) * 30 + i128::from(interval.days);
+        days * i128::from(NANOS_PER_DAY) + i128::from(interval.nanoseconds) < 0
+    })
 }
 
 #[cfg(test)]
@@ -241,10 +276,30 @@ mod tests {
             ("c DESC RANGE BETWEEN 1.25 PRECEDING AND CURRENT ROW", "2,2,1"),
             ("c RANGE BETWEEN 0.05 PRECEDING AND 1.2 FOLLOWING", "2,2,1"),
             ("w RANGE BETWEEN CURRENT ROW AND 1.25 FOLLOWING", "2,2,1"),
+            ("c RANGE BETWEEN 99999999999 PRECEDING AND CURRENT ROW", "1,2,3"),
+            ("c RANGE BETWEEN CURRENT ROW AND 123456.789 FOLLOWING", "3,2,1"),
             ("i RANGE BETWEEN 0.5 PRECEDING AND CURRENT ROW", "1,1,1"),
             ("i RANGE BETWEEN 1.5 PRECEDING AND CURRENT ROW", "1,2,1"),
         ] {
             let query = format!("SELECT c, count(*) OVER (ORDER BY {frame}) AS n FROM {table} ORDER BY c");
+            let counts: Vec<String> =
+                rows(&query).await.iter().filter_map(|row| Some(row.split_once(' ')?.1.to_string())).collect();
+            assert_eq!(counts.join(","), expected, "{frame}");
+        }
+    }
+
+    #[tokio::test]
+    async fn dates_have_hours() {
+        let table = "(VALUES (DATE '2020-01-01'), (DATE '2020-01-02'), (DATE '2020-01-04')) AS t(d)";
+        for (frame, expected) in [
+            ("INTERVAL '1 hour' PRECEDING AND INTERVAL '1 hour' PRECEDING", "0,0,0"),
+            ("INTERVAL '36 hours' PRECEDING AND INTERVAL '1 hour' PRECEDING", "0,1,0"),
+            ("INTERVAL '30 minutes' FOLLOWING AND INTERVAL '2 days' FOLLOWING", "1,1,0"),
+            ("UNBOUNDED PRECEDING AND INTERVAL '1 hour' PRECEDING", "0,1,2"),
+            ("INTERVAL '1 day' PRECEDING AND CURRENT ROW", "1,2,1"),
+        ] {
+            let query =
+                format!("SELECT d, count(*) OVER (ORDER BY d RANGE BETWEEN {frame}) AS n FROM {table} ORDER BY d");
             let counts: Vec<String> =
                 rows(&query).await.iter().filter_map(|row| Some(row.split_once(' ')?.1.to_string())).collect();
             assert_eq!(counts.join(","), expected, "{frame}");

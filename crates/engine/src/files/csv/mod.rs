@@ -9,7 +9,7 @@
 //! 2. One stream reads a file front to back, in chunks that end with a record ([`records`]), and so keeps the order of its
 //!    rows.
 //! 3. Chunks are cut into fields and converted ([`values`]) by as many tasks as the scan has threads for the file, a few
-//!    chunks ahead. A value that its column's type does not hold is an error with its line: [`fault`].
+//!    chunks ahead, while the next one is read. A value that its column's type does not hold is an error with its line: [`fault`].
 //!
 //! Each file of a table has a dialect of its own, and its columns are found by name.
 
@@ -59,7 +59,7 @@ pub(crate) use self::write::WriteOptions;
 use super::agree::{self, FITS_NANOSECONDS};
 use super::glob::Found;
 use super::site::Site;
-use super::{CsvOptions, Format, Names, blocking, directory_columns, parse_name};
+use super::{CsvOptions, Format, Names, blocking, directory_columns, parse_name, read_ahead};
 use crate::convert::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
@@ -548,11 +548,9 @@ impl FileOpener for Opener {
         Ok(Box::pin(async move {
             let opened = blocking(move || format.chunks(&name, &path, &shape)).await?;
             let chunks = opened.map_err(&explain)?;
-            let chunks = futures::stream::try_unfold(chunks, |mut chunks| async move {
-                let (next, chunks) = blocking(move || (chunks.next(), chunks)).await?;
-                let next = next.map_err(Step::Fault)?;
-                Ok::<_, Step>(next.map(|chunk| (chunk, chunks)))
-            });
+            let chunks = read_ahead(chunks, |chunks| chunks.next().map_err(Step::Fault));
+            // One more waits for the thread that is done first.
+            let ahead = parsers + 1;
             let batches = chunks.map(move |chunk| {
                 let reader = Arc::clone(&reader);
                 async move {
@@ -561,7 +559,7 @@ impl FileOpener for Opener {
                     parsed.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?.map_err(Step::Fault)
                 }
             });
-            let batches = batches.buffered(parsers).map(move |batches| match batches {
+            let batches = batches.buffered(ahead).map(move |batches| match batches {
                 Ok(batches) => Ok(futures::stream::iter(batches.into_iter().map(Ok))),
                 Err(Step::Fault(fault)) => Err(explain(fault).into()),
                 Err(Step::Died(e)) => Err(e),

@@ -13,6 +13,8 @@
 //!    moment, boolean) than the column below it, or if it is empty.
 //! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the sample.
 
+use std::collections::HashSet;
+
 use super::Dialect;
 use super::fields::{self, Ends, Field, FieldForm, after_line, empty_line, field, is_comment, value};
 use super::forms::{Forms, Kind};
@@ -484,6 +486,8 @@ impl<'a> Rows<'a> {
 
     fn header_and_types(&self, columns: usize, given: &Given) -> (Option<Vec<String>>, Vec<Forms>) {
         let mut below = vec![Forms::ANY; columns];
+        // Times are text, and no names.
+        let mut are_times: Vec<bool> = self.first.iter().map(|name| is_time(name)).collect();
         let rows = self.records.len().saturating_sub(1);
         let mut at = self.rest;
         let null = given.null.as_deref();
@@ -495,6 +499,9 @@ impl<'a> Rows<'a> {
             at = each_field(self.bytes, at, &self.dialect, |column, value| {
                 if let Some(forms) = below.get_mut(column).filter(|_| !value.is_empty() && Some(value) != null) {
                     *forms = *forms & Forms::of(value);
+                    if let Some(are_times) = are_times.get_mut(column).filter(|are_times| **are_times) {
+                        *are_times = is_time(value);
+                    }
                 }
             });
         }
@@ -502,7 +509,10 @@ impl<'a> Rows<'a> {
         if first.len() < columns && !given.pads {
             first.insert(0, Forms::ANY);
         }
-        let has_header = given.has_header.unwrap_or_else(|| self.is_header(&first, &below));
+        let has_header = given.has_header.unwrap_or_else(|| {
+            let has_times = rows > 0 && are_times.contains(&true);
+            !has_times && self.is_header(&first, &below)
+        });
         if given.all_text {
             below.fill(Forms::TEXT);
         }
@@ -531,7 +541,18 @@ impl<'a> Rows<'a> {
             let first = first.kind();
             first != Kind::Empty && !is_text(below) && class(first) != class(*below)
         });
-        differs || self.names_numbers(first, &below)
+        differs || self.names_numbers(first, &below) || self.names_all_but_the_first(first, &below)
+    }
+
+    /// Whether the first record has names for all columns but that of row numbers, and a column with a name is empty.
+    fn names_all_but_the_first(&self, first: &[Forms], below: &[Kind]) -> bool {
+        let (Some(Kind::Int | Kind::Double), [_, names @ ..]) = (below.first(), self.first.as_slice()) else {
+            return false;
+        };
+        let kinds = kinds(first);
+        let are_texts = kinds.first() == Some(&Kind::Empty) && kinds.iter().skip(1).all(|kind| *kind == Kind::Text);
+        let distinct: HashSet<&Vec<u8>> = names.iter().collect();
+        are_texts && distinct.len() == names.len() && below.contains(&Kind::Empty)
     }
 
     /// Whether numbers are names: years, one after the other, over fractions; or fractions over integers, of which the
@@ -554,6 +575,20 @@ impl<'a> Rows<'a> {
         let over_integers = kinds.iter().zip(below).any(|(first, below)| (*first, *below) == (Kind::Double, Kind::Int));
         kinds.first() == Some(&Kind::Empty) && are_names && over_integers
     }
+}
+
+/// `9:05`, `09:24:24` or `09:24:24.5`.
+fn is_time(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    let mut parts = value.split(|byte| *byte == b':');
+    let (Some(hour), Some(minute)) = (parts.next(), parts.next()) else { return false };
+    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let is_second = |second: &[u8]| {
+        let mut parts = second.splitn(2, |byte| *byte == b'.');
+        parts.next().is_some_and(|whole| whole.len() == 2 && is_number(whole)) && parts.next().is_none_or(is_number)
+    };
+    let is_hour = hour.len() <= 2 && is_number(hour);
+    is_hour && minute.len() == 2 && is_number(minute) && parts.next().is_none_or(is_second) && parts.next().is_none()
 }
 
 fn forms_of(value: &[u8], null: Option<&[u8]>) -> Forms {

@@ -63,7 +63,7 @@ pub(crate) use self::sample::Sample;
 pub(crate) use self::write::configure;
 use super::glob::Found;
 use super::site::Site;
-use super::{Names, Union, blocking, directory_columns, named, parse_name};
+use super::{Names, Union, blocking, directory_columns, named, parse_name, read_ahead};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -317,13 +317,8 @@ impl FileScan {
         // One more waits for the thread that is done first.
         let ahead = self.parsers + 1;
         let reading = Arc::clone(&self);
-        let read = |mut chunks: Chunks| SpawnedTask::spawn_blocking(move || (chunks.next(), chunks));
-        let chunks = futures::stream::try_unfold((reading, read(chunks)), move |(scan, next)| async move {
-            let next = next.join_unwind().await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)));
-            let (next, chunks) = next?;
-            let next = next.map_err(|fault| scan.explain(fault))?;
-            Ok::<_, DataFusionError>(next.map(|chunk| (chunk, (scan, read(chunks)))))
-        });
+        let chunks =
+            read_ahead(chunks, move |chunks: &mut Chunks| chunks.next().map_err(|fault| reading.explain(fault)));
         let parsed = chunks.map(move |chunk| {
             let scan = Arc::clone(&self);
             async move {

@@ -1,7 +1,6 @@
 //! Numbers of few digits, eight digits at a time, and words of eight bytes.
 //!
-//! As everything here that gives an end, numbers are `None` if they are not plain: whoever reads all of JSON's says what they
-//! are.
+//! A number that is not plain is `None`, as everywhere here: the reader of all JSON says what it is.
 
 /// An integer of so many digits is one of 64 bits.
 const MAX_PLAIN_DIGITS: usize = 18;

@@ -1,5 +1,6 @@
 //! The columns of JSON files: which keys they are of, and how values become theirs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -53,10 +54,15 @@ impl JsonPlan {
             None => (Of::Values, vec![(VALUE.to_string(), shape.kind())]),
         };
         let mut taken: Vec<String> = Vec::with_capacity(columns.len());
+        let keys: HashSet<String> = columns.iter().map(|(key, _)| key.clone()).collect();
         let column = |(at, (key, kind)): (usize, (String, Kind))| {
             // A column without a name could not be asked for.
             let name = if key.trim().is_empty() { format!("column_{}", at + 1) } else { key.clone() };
-            let name = if name == key { name } else { free(name, &taken) };
+            let name = if name == key {
+                name
+            } else {
+                free(name, |name| keys.contains(name) || taken.iter().any(|other| other == name))
+            };
             taken.push(name.clone());
             JsonColumn { key, name, kind }
         };
@@ -124,9 +130,9 @@ impl JsonPlan {
     }
 }
 
-fn free(name: String, taken: &[String]) -> String {
+fn free(name: String, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = (1..).map(|n| format!("{name}_{n}"));
-    std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(name)
+    std::iter::once(name.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(name)
 }
 
 /// Reads chunks.

@@ -1,0 +1,71 @@
+//! `lead(v, NULL)` and `lag(v, NULL)` are NULL, as in PostgreSQL and DuckDB: no row is that far away.
+//!
+//! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is one of NULLs.
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::{LogicalPlan, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+use super::expressions;
+
+#[derive(Debug)]
+pub(super) struct NullOffsets;
+
+impl AnalyzerRule for NullOffsets {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        expressions::rewritten_if_any(plan, has_null_offset, |expr, schema| Ok(rewrite(expr, schema)))
+    }
+
+    fn name(&self) -> &str {
+        "null_offsets"
+    }
+}
+
+fn has_null_offset(expr: &Expr) -> bool {
+    let Expr::WindowFunction(call) = expr else { return false };
+    ["lead", "lag"].contains(&call.fun.name()) && call.params.args.get(1).is_some_and(is_null)
+}
+
+/// NULL, of a type or of none.
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        _ => false,
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    if !has_null_offset(&expr) {
+        return Transformed::no(expr);
+    }
+    let Expr::WindowFunction(call) = expr else { return Transformed::no(expr) };
+    let WindowFunction { fun, mut params } = *call;
+    let data_type = params.args.first().map(|value| expressions::type_of(value, schema));
+    let null = Expr::Literal(ScalarValue::Null, None);
+    params.args = data_type.map(|data_type| cast(null, data_type)).into_iter().collect();
+    Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn no_row_is_that_far_away() {
+        let table = "(VALUES (1, 'a'), (2, 'b')) AS t(v, s)";
+        for call in ["lead(v, NULL)", "lag(v, NULL)", "lag(v, NULL, 7)", "lead(v, CAST(NULL AS INT))"] {
+            let query = format!("SELECT {call} OVER (ORDER BY v) + 1 AS x FROM {table}");
+            assert_eq!(rows(&query).await, ["NULL", "NULL"], "{call}");
+        }
+        let query = format!(
+            "SELECT lag(s, NULL) IGNORE NULLS OVER (ORDER BY v) || 'x' AS x, lag(v) OVER (ORDER BY v) AS y FROM {table} ORDER BY v"
+        );
+        assert_eq!(rows(&query).await, ["NULL NULL", "NULL 1"]);
+    }
+}
