@@ -15,9 +15,10 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::{LogicalPlan, Union, cast};
+use datafusion::logical_expr::{LogicalPlan, Union, cast, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
 
 use super::expressions::{self, type_of};
 
@@ -84,6 +85,9 @@ fn is_one(expr: &Expr) -> bool {
 }
 
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    if let Some(case) = nullif_of_both(&expr, schema) {
+        return Transformed::yes(case);
+    }
     let changed = match &mut expr {
         Expr::Case(case) => {
             let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -100,6 +104,21 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         _ => false,
     };
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// `nullif` of a date and a timestamp as a CASE, whose comparison is [exact](super::exact_comparisons): DataFusion makes both nanoseconds.
+fn nullif_of_both(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    let [value, other] = call.args.as_slice() else { return None };
+    if call.name() != "nullif" || expr.is_volatile() {
+        return None;
+    }
+    match (type_of(value, schema), type_of(other, schema)) {
+        (DataType::Date32, DataType::Timestamp(..)) | (DataType::Timestamp(..), DataType::Date32) => {
+            when(value.clone().eq(other.clone()), Expr::Literal(ScalarValue::Null, None)).otherwise(value.clone()).ok()
+        }
+        _ => None,
+    }
 }
 
 /// What is changed beside dates and times.
@@ -215,6 +234,7 @@ mod tests {
             ("coalesce(d, t)", "9999-12-31T00:00:00"),
             ("ifnull(nullif(d, d), t)", "2024-01-02T12:00:00"),
             ("arrow_typeof(nullif(d, t))", "Date32"),
+            ("coalesce(nullif(d, t), t)", "9999-12-31T00:00:00"),
             ("arrow_typeof(nvl2(t, d, t))", "Timestamp(µs)"),
             ("CASE WHEN t IS NULL THEN t ELSE d END", "9999-12-31T00:00:00"),
             ("arrow_typeof(CASE WHEN t IS NULL THEN d WHEN d IS NULL THEN '2020-01-01' END)", "Date32"),

@@ -165,8 +165,8 @@ fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
     let precision = u8::try_from(whole.max(offsets.whole) + scale + 1).ok()?;
     let scale = i8::try_from(scale).ok()?;
     match precision {
-        0..=DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(precision, scale)),
-        ..=DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(precision, scale)),
+        _ if precision <= DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(precision, scale)),
+        _ if precision <= DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(precision, scale)),
         _ => None,
     }
 }
