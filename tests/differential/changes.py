@@ -98,7 +98,8 @@ class Statements:
         values = [f"{column} = {self.text() if column == 's' else self.number(table)}" for column in columns]
         update = f"UPDATE {table} SET {', '.join(values)}"
         if where:
-            # SQLite may ask the condition of a row again after it has changed others; rows that are chosen first stay chosen.
+            # SQLite may ask the condition of a row again after it has changed others; rows that are
+            # chosen first stay chosen.
             self.for_sqlite = f"{update} WHERE rowid IN (SELECT rowid FROM {table}{where})"
         return f"{update}{where}"
 

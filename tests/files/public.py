@@ -52,7 +52,8 @@ def by_duckdb(path: Path) -> tuple[list[str], list[str], list[tuple]]:
     con = duckdb.connect()
     con.execute("SET threads = 2")
     name = str(path).replace("'", "''")
-    # Read before it is cast: DuckDB moves a cast into the reader, and gives a date as the file has it.
+    # Read before it is cast: DuckDB moves a cast into the reader, and gives a date as the file has
+    # it.
     con.execute(f"CREATE TABLE t AS FROM '{name}'")
     described = con.execute("DESCRIBE t").fetchall()
     columns = ", ".join(

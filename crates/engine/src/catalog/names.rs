@@ -48,7 +48,8 @@ pub(crate) fn written(type_name: &str) -> &str {
     type_name.strip_suffix(" 'UTC'").unwrap_or(type_name)
 }
 
-/// The SQL name of any Arrow type, as near as there is one: of a list `BIGINT[]`, of a row `STRUCT(a BIGINT, b VARCHAR)`.
+/// The SQL name of any Arrow type, as near as there is one: of a list `BIGINT[]`, of a row
+/// `STRUCT(a BIGINT, b VARCHAR)`.
 pub fn sql_name(data_type: &DataType) -> String {
     match data_type {
         DataType::List(item)

@@ -3,14 +3,18 @@
 //! Files of one pattern are meant to be pieces of one table. Where they are not, filling up with NULL would make rows
 //! that no file has. So:
 //!
-//! 1. Every file has the columns of the first. Columns are found by name, in other letters where no column has exactly
-//!    the name ([`places`]): the first spelling is the table's, as in DuckDB. Those of Arrow files are read by position, and
-//!    have to be in the same order. Keys of JSON objects mean their letters, as DuckDB reads them. They may be missing, in a
-//!    file as in an object, as long as the files have one in common. With `union_by_name` any file may lack any column.
-//! 2. A column has one type. Guessed types, a type and NULL alone, integers and text of different widths, timestamps of
-//!    different zones, and structs with the same names, become a type that holds both; everything else is an error.
-//! 3. Types of text files are guessed. Values of a column of timestamps fit nanoseconds if its field says so
-//!    ([`FITS_NANOSECONDS`]); otherwise nanoseconds of another file and they are text.
+//! 1. Every file has the columns of the first. Columns are found by name, in other letters where no
+//!    column has exactly the name ([`places`]): the first spelling is the table's, as in DuckDB.
+//!    Those of Arrow files are read by position, and have to be in the same order. Keys of JSON
+//!    objects mean their letters, as DuckDB reads them. They may be missing, in a file as in an
+//!    object, as long as the files have one in common. With `union_by_name` any file may lack any
+//!    column.
+//! 2. A column has one type. Guessed types, a type and NULL alone, integers and text of different
+//!    widths, timestamps of different zones, and structs with the same names, become a type that
+//!    holds both; everything else is an error.
+//! 3. Types of text files are guessed. Values of a column of timestamps fit nanoseconds if its
+//!    field says so ([`FITS_NANOSECONDS`]); otherwise nanoseconds of another file and they are
+//!    text.
 //!
 //! Invariant: the time is linear in columns.
 
@@ -28,7 +32,8 @@ const HINT: &str = "files of different tables cannot be read as one: name them o
 /// Where columns that are missing can be NULL.
 const UNION_HINT: &str = "read_csv and read_parquet with union_by_name = true read columns that are missing as NULL";
 
-/// A field of a text file says by this key that all its values are in the years of nanoseconds since 1970, 1678 to 2261.
+/// A field of a text file says by this key that all its values are in the years of nanoseconds
+/// since 1970, 1678 to 2261.
 pub(super) const FITS_NANOSECONDS: &str = "onehop.fits_nanoseconds";
 
 /// The schema that all files have; `files` are their names and their own.
@@ -81,8 +86,8 @@ fn names(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<
     Ok(names)
 }
 
-/// Where a file has each of a table's columns: under its name, or under one that is the same in other letters and no other
-/// column's own.
+/// The place in a file of each of a table's columns. The file has the column's name, or one that is
+/// the same in other letters and no other column's own.
 pub(super) fn places(names: &[impl AsRef<str>], own: &[&str], format: Format) -> Vec<Option<usize>> {
     let exact: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (name.as_ref(), at)).collect();
     let mut folded: HashMap<String, usize> = HashMap::with_capacity(names.len());
@@ -107,7 +112,7 @@ pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// Whether a file spells the name of a column otherwise than its table does.
+/// True if a file spells the name of a column otherwise than its table does.
 pub(super) fn is_respelled(table: &Schema, file: &Schema, format: Format) -> bool {
     let (names, own) = (names_of(table), names_of(file));
     let places = places(&names, &own, format);

@@ -18,23 +18,21 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, Tim
 use async_trait::async_trait;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, DFSchema, Result as DataFusionResult, project_schema};
+use datafusion::common::{ColumnStatistics, DFSchema, Result as DataFusionResult};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
 use datafusion::datasource::listing::{ListingTableUrl, PartitionedFile};
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::{TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
-use datafusion_datasource::compute_all_files_statistics;
 use futures::StreamExt;
 use object_store::path::Path as StorePath;
 use percent_encoding::percent_decode_str;
 
-use super::listing::{self, Listed};
+use super::listing::Files;
 use crate::convert::{Zone, parse_value};
 
 /// What Hive and Spark write for NULL, and for the empty text.
@@ -315,29 +313,10 @@ impl TableProvider for DirectoryTable {
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let can_match = self.columns.can_match(filters, state)?;
         let urls = self.urls.iter().enumerate().zip(can_match).filter(|(_, can_match)| *can_match).map(|(url, _)| url);
-        let urls: Vec<(usize, &ListingTableUrl)> = urls.collect();
-        let most = limit.filter(|_| filters.is_empty());
-        let Listed { files, is_part } =
-            listing::list(state, &self.format, &urls, self.scanned.file_schema(), most).await?;
-        let Some(store) = urls.first().map(|(_, url)| url.object_store()).filter(|_| !files.is_empty()) else {
-            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)));
-        };
-        let files = files.into_iter().map(|(place, file)| self.with_values(place, file)).collect();
-        let groups = listing::grouped(files, state.config().target_partitions());
-        let ordering = listing::common_ordering(&groups);
-        let collects = state.config().collect_statistics();
-        let schema = Arc::clone(self.scanned.table_schema());
-        let (groups, statistics) = compute_all_files_statistics(groups, schema, collects, is_part)?;
         let projection =
             projection.map_or_else(|| self.order.clone(), |p| p.iter().map(|at| self.order[*at]).collect());
-        let config = FileScanConfigBuilder::new(store, self.format.file_source(self.scanned.clone()))
-            .with_file_groups(groups)
-            .with_statistics(statistics)
-            .with_projection_indices(Some(projection))?
-            .with_limit(limit)
-            .with_output_ordering(ordering.into_iter().collect())
-            .build();
-        self.format.create_physical_plan(state, config).await
+        let files = Files { format: &self.format, urls: urls.collect(), schema: self.scanned.clone() };
+        files.scan(state, Some(projection), filters, limit, |place, file| self.with_values(place, file)).await
     }
 }
 

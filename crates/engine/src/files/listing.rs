@@ -1,8 +1,9 @@
 //! A statement's files as a table's, in the order in which the statement has them.
 //!
-//! DataFusion's listing table (55.2.0) takes a list of paths for a set: `read_csv(['b.csv', 'a.csv', 'b.csv'])`
-//! reads `b.csv` once, and after `a.csv`. Here a file is read as often as the statement has it, as in DuckDB, and files
-//! follow each other in its order: the entries of a list as they are written, the matches of a pattern by their names.
+//! DataFusion's listing table (55.2.0) takes a list of paths for a set: `read_csv(['b.csv',
+//! 'a.csv', 'b.csv'])` reads `b.csv` once, and after `a.csv`. Here a file is read as often as the
+//! statement has it, as in DuckDB, and files follow each other in its order: the entries of a list
+//! as they are written, the matches of a pattern by their names.
 //!
 //! Invariant: the files of a group, and then of the next one, are in the order of `urls`.
 
@@ -34,17 +35,57 @@ pub(super) struct FileTable {
     pub schema: SchemaRef,
 }
 
-/// The files that a scan reads.
-pub(super) struct Listed {
-    /// Each with its place in the list of URLs. Empty files have no rows, and are left out.
-    pub files: Vec<(usize, PartitionedFile)>,
-    /// Others are left out that are not needed for the rows that are asked for.
-    pub is_part: bool,
+/// Files at URLs, each with its place in a table's list.
+pub(super) struct Files<'a> {
+    pub format: &'a Arc<dyn FileFormat>,
+    pub urls: Vec<(usize, &'a ListingTableUrl)>,
+    pub schema: TableSchema,
 }
 
-/// The files at some URLs, with what their format knows of them; only the first ones, if these have more than `most`
-/// rows.
-pub(super) async fn list(
+impl Files<'_> {
+    /// A scan of the files. `projection`: columns of the schema. `known` gives a file what the
+    /// table knows of it.
+    pub async fn scan(
+        &self,
+        state: &dyn DataFusionSession,
+        projection: Option<Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+        known: impl Fn(usize, PartitionedFile) -> PartitionedFile + Send,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let most = limit.filter(|_| filters.is_empty());
+        let Listed { files, is_part } = list(state, self.format, &self.urls, self.schema.file_schema(), most).await?;
+        let schema = self.schema.table_schema();
+        let Some(store) = self.urls.first().map(|(_, url)| url.object_store()).filter(|_| !files.is_empty()) else {
+            return Ok(Arc::new(EmptyExec::new(project_schema(schema, projection.as_ref())?)));
+        };
+        let files = files.into_iter().map(|(place, file)| known(place, file)).collect();
+        let groups = grouped(files, state.config().target_partitions());
+        let ordering = common_ordering(&groups);
+        let collects = state.config().collect_statistics();
+        let (groups, statistics) = compute_all_files_statistics(groups, Arc::clone(schema), collects, is_part)?;
+        let config = FileScanConfigBuilder::new(store, self.format.file_source(self.schema.clone()))
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(projection)?
+            .with_limit(limit)
+            .with_output_ordering(ordering.into_iter().collect())
+            .build();
+        self.format.create_physical_plan(state, config).await
+    }
+}
+
+/// The files that a scan reads.
+struct Listed {
+    /// Each with its place in the list of URLs. Empty files have no rows, and are left out.
+    files: Vec<(usize, PartitionedFile)>,
+    /// Others are left out that are not needed for the rows that are asked for.
+    is_part: bool,
+}
+
+/// The files at some URLs, with what their format knows of them; only the first ones, if these have
+/// more than `most` rows.
+async fn list(
     state: &dyn DataFusionSession,
     format: &Arc<dyn FileFormat>,
     urls: &[(usize, &ListingTableUrl)],
@@ -98,13 +139,13 @@ async fn look_up(
 }
 
 /// Files in so many groups at most, each of which is a part of the list.
-pub(super) fn grouped(files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
+fn grouped(files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
     let each = files.len().div_ceil(groups.max(1)).max(1);
     files.chunks(each).map(|files| FileGroup::new(files.to_vec())).collect()
 }
 
 /// The order that the rows of all files say they have.
-pub(super) fn common_ordering(files: &[FileGroup]) -> Option<LexOrdering> {
+fn common_ordering(files: &[FileGroup]) -> Option<LexOrdering> {
     let mut orderings = files.iter().flat_map(FileGroup::files).map(|file| file.ordering.as_ref());
     let first = orderings.next()??;
     let shared = orderings.try_fold(first.len(), |shared, ordering| {
@@ -135,26 +176,9 @@ impl TableProvider for FileTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let urls: Vec<(usize, &ListingTableUrl)> = self.urls.iter().enumerate().collect();
-        let most = limit.filter(|_| filters.is_empty());
-        let Listed { files, is_part } = list(state, &self.format, &urls, &self.schema, most).await?;
-        let Some(store) = self.urls.first().map(ListingTableUrl::object_store).filter(|_| !files.is_empty()) else {
-            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)));
-        };
-        let files = files.into_iter().map(|(_, file)| file).collect();
-        let groups = grouped(files, state.config().target_partitions());
-        let ordering = common_ordering(&groups);
-        let collects = state.config().collect_statistics();
-        let (groups, statistics) = compute_all_files_statistics(groups, self.schema(), collects, is_part)?;
-        let source = self.format.file_source(TableSchema::builder(Arc::clone(&self.schema)).build());
-        let config = FileScanConfigBuilder::new(store, source)
-            .with_file_groups(groups)
-            .with_statistics(statistics)
-            .with_projection_indices(projection.cloned())?
-            .with_limit(limit)
-            .with_output_ordering(ordering.into_iter().collect())
-            .build();
-        self.format.create_physical_plan(state, config).await
+        let schema = TableSchema::builder(Arc::clone(&self.schema)).build();
+        let files = Files { format: &self.format, urls: self.urls.iter().enumerate().collect(), schema };
+        files.scan(state, projection.cloned(), filters, limit, |_, file| file).await
     }
 }
 

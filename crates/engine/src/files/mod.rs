@@ -1,9 +1,11 @@
 //! Other people's files as tables: Parquet, Arrow IPC, CSV, JSON, by path or pattern.
 //!
-//! The format follows from the name, in whatever case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the
-//! text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
-//! one table, [`listing`] in which order they are read; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`] and [`json`],
-//! the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
+//! The format follows from the name, in whatever case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`,
+//! `x.tbl`, `x.json`, `x.jsonl`, the text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says
+//! which files a path stands for, [`agree`] that they are of one table, [`listing`] in which order
+//! they are read; what their directories are named by is columns as well: [`directory_columns`].
+//! Text is read by [`csv`] and [`json`], the rest by DataFusion under [`named`]. [`export`] writes
+//! files. All of them lie at a [`site`]: the local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
 
@@ -18,6 +20,7 @@ pub(crate) mod json;
 mod listing;
 mod named;
 mod nan_statistics;
+mod number;
 pub(crate) mod options;
 mod positional;
 mod respelled;
@@ -517,7 +520,19 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
 }
 
-/// All that `next` gives until it gives nothing. While one item is used, a thread that may wait makes the next one.
+/// The text that bytes are.
+///
+/// # Errors
+/// They are none: so many of them at the start are.
+fn utf8(bytes: &[u8]) -> std::result::Result<&str, usize> {
+    simdutf8::basic::from_utf8(bytes).or_else(|_| {
+        // Only this one says how many.
+        std::str::from_utf8(bytes).map_err(|e| e.valid_up_to())
+    })
+}
+
+/// All that `next` gives until it gives nothing. While one item is used, a thread that may wait
+/// makes the next one.
 fn read_ahead<S, T, E>(
     state: S,
     next: impl Fn(&mut S) -> std::result::Result<Option<T>, E> + Clone + Send + 'static,

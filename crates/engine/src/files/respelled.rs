@@ -1,8 +1,10 @@
-//! Parquet files that spell their columns' names otherwise than the table does: `{Id}` beside `{id}`.
+//! Parquet files that spell their columns' names otherwise than the table does: `{Id}` beside
+//! `{id}`.
 //!
-//! DataFusion (55.2.0) finds the columns of a Parquet file by exact names, and takes a column that it does not find for
-//! NULL, also in statistics: `id = 2` would leave out a file that has it as `Id`. Here its expressions and its
-//! statistics are asked by the table's names, and reach the file under its own.
+//! DataFusion (55.2.0) finds the columns of a Parquet file by exact names, and takes a column that
+//! it does not find for NULL, also in statistics: `id = 2` would leave out a file that has it as
+//! `Id`. Here its expressions and its statistics are asked by the table's names, and reach the file
+//! under its own.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use datafusion::physical_expr_adapter::{
 
 use super::{Format, agree};
 
-/// How files spell the names of a table's columns.
+/// The spelling that files have for the names of a table's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     /// As the table does.

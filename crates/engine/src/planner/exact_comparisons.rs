@@ -8,9 +8,10 @@
 //!   become decimals of 256 bits;
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
-//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes one of microseconds, and so
-//!   does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A TIMESTAMP(9) beside columns of dates and other timestamps
-//!   becomes a decimal of its nanoseconds, and so do they.
+//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes one of
+//!   microseconds, and so does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A
+//!   TIMESTAMP(9) beside columns of dates and other timestamps becomes a decimal of its
+//!   nanoseconds, and so do they.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 

@@ -151,7 +151,8 @@ pub(super) fn settle_subquery(
     Ok(changed)
 }
 
-/// A plan whose columns have the types that `wanted` names for their places, with the names that they have; none if all stay as they are.
+/// A plan whose columns have the types that `wanted` names for their places, with the names that
+/// they have; none if all stay as they are.
 pub(super) fn cast_columns(
     plan: &Arc<LogicalPlan>,
     wanted: impl Fn(usize, &DataType) -> Option<DataType>,

@@ -8,11 +8,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::{
-    BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, Values, cast,
-};
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, Operator, Union, Values, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
@@ -208,17 +206,9 @@ fn settle_union(union: Union) -> Result<Union> {
     if floats.iter().all(Option::is_none) {
         return Ok(union);
     }
-    let inputs = union.inputs.iter().map(|input| {
-        let columns = input.schema().iter().zip(&floats).map(|((table, field), float)| {
-            let column = Expr::Column(Column::new(table.cloned(), field.name()));
-            match float {
-                Some(float) if field.data_type().is_decimal() => {
-                    as_float(column, float).alias_qualified(table.cloned(), field.name())
-                }
-                _ => column,
-            }
-        });
-        LogicalPlanBuilder::new_from_arc(input.clone()).project(columns.collect::<Vec<Expr>>())?.build().map(Into::into)
+    let inputs = union.inputs.into_iter().map(|input| {
+        let float = |place: usize, is: &DataType| floats.get(place)?.clone().filter(|_| is.is_decimal());
+        Ok(expressions::cast_columns(&input, float)?.map_or(input, Arc::new))
     });
     Union::try_new_with_loose_types(inputs.collect::<Result<Vec<_>>>()?)
 }

@@ -11,7 +11,7 @@
 //!
 //! Names in quotes stay what they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::common::TableReference;
@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::file_functions;
+use super::spellings::Spellings;
 use crate::resolve::Names;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Object, Result};
@@ -114,6 +115,10 @@ fn same_letters<'n>(name: &str, names: impl IntoIterator<Item = &'n String>) -> 
     names.into_iter().filter(is_same).cloned().collect()
 }
 
+fn spellings(relations: &[Relation]) -> Spellings<'_> {
+    relations.iter().flat_map(|relation| &relation.columns).map(String::as_str).collect()
+}
+
 /// A table in FROM.
 #[derive(Clone)]
 struct Relation {
@@ -138,21 +143,21 @@ impl<'a> Scope<'a> {
         self.relations.iter().flat_map(|relation| &relation.columns)
     }
 
-    /// Gives columns of the tables from a place on the names that those before them have for the same letters.
-    fn merge(&mut self, place: usize, names: &HashSet<String>) {
+    /// Gives the columns that tables from a place on are joined by the names that the tables before
+    /// have for them: see [`using_joins`](super::using_joins). `using`: of those; otherwise of all
+    /// that both sides have.
+    fn merge(&mut self, place: usize, using: Option<&[String]>) {
         let (left, right) = self.relations.split_at_mut(place);
-        let known: Vec<&String> = left.iter().flat_map(|relation| &relation.columns).collect();
-        let of_right: HashSet<String> = right.iter().flat_map(|relation| &relation.columns).cloned().collect();
+        let (in_left, in_right) = (spellings(left), spellings(right));
+        let pairs = match using {
+            Some(names) => names.iter().filter_map(|name| in_left.of(name).zip(in_right.of(name))).collect(),
+            None => in_left.common(&in_right),
+        };
+        let owned = |(own, other): (&str, &str)| (other.to_string(), own.to_string());
+        let names: HashMap<String, String> = pairs.into_iter().map(owned).collect();
         for column in right.iter_mut().flat_map(|relation| &mut relation.columns) {
-            let letters = column.to_lowercase();
-            if !names.contains(&letters) || known.contains(&&*column) {
-                continue;
-            }
-            let mut same = known.iter().filter(|name| name.to_lowercase() == letters);
-            if let (Some(only), None) = (same.next(), same.next())
-                && !of_right.contains(*only)
-            {
-                *column = (*only).clone();
+            if let Some(name) = names.get(column) {
+                column.clone_from(name);
             }
         }
     }
@@ -364,16 +369,13 @@ impl Folder {
             self.table(&mut join.relation, scope)?;
             match constraint(&mut join.join_operator) {
                 Some(JoinConstraint::On(condition)) => self.exprs(condition, scope)?,
-                // What they join by has one name, which is that of the left side: see `using_joins`.
+                // A column that they join by has the left side's name: see `using_joins`.
                 Some(JoinConstraint::Using(names)) => {
                     let names = names.iter().filter_map(|name| name.0.last()?.as_ident());
                     let names = names.filter(|name| name.quote_style.is_none());
-                    scope.merge(before, &names.map(|name| normal(name).to_lowercase()).collect());
+                    scope.merge(before, Some(&names.map(normal).collect::<Vec<_>>()));
                 }
-                Some(JoinConstraint::Natural) => {
-                    let names = scope.columns().map(|name| name.to_lowercase()).collect();
-                    scope.merge(before, &names);
-                }
+                Some(JoinConstraint::Natural) => scope.merge(before, None),
                 _ => {}
             }
         }

@@ -1,8 +1,9 @@
 //! Keys of ROLLUP, CUBE and GROUPING SETS that are computed are columns of a projection below.
 //!
-//! The columns of an aggregation are named after its keys, and what reads them knows these names. A rule that changes a key gives it
-//! its old name by an alias; within grouping sets there is no place for one, in DataFusion 55.2 (its own rule that
-//! settles types loses the name as well): `GROUP BY ROLLUP (d + 3)` of a date is "there is no column t.d + Int64(3)". So the keys get
+//! The columns of an aggregation are named after its keys, and what reads them knows these names. A
+//! rule that changes a key gives it its old name by an alias; within grouping sets there is no
+//! place for one, in DataFusion 55.2 (its own rule that settles types loses the name as well):
+//! `GROUP BY ROLLUP (d + 3)` of a date is "there is no column t.d + Int64(3)". So the keys get
 //! names of their own, and a projection above gives the columns theirs.
 
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn computed_below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     }
     let keys = grouping_set_to_exprlist(&aggregate.group_expr)?;
     let computed: Vec<Expr> = keys.into_iter().filter(|key| !matches!(key, Expr::Column(_))).cloned().collect();
-    // What is of a query around is the business of what removes subqueries.
+    // Keys of a query around are left to the rules that remove subqueries.
     if computed.is_empty() || computed.iter().any(Expr::contains_outer) {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }

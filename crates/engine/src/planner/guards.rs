@@ -262,7 +262,7 @@ const NEVER_FAIL: [&str; 47] = [
 ];
 
 /// Whether there are rows for which an expression fails; what is not known to have a result for all, may.
-/// Whether computing an expression can be an error.
+/// True if computing an expression can be an error.
 pub(super) fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists(|expr| {
         Ok(match expr {

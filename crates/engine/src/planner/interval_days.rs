@@ -13,7 +13,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl,
 use super::expressions;
 use crate::{Error, ErrorKind, Rule};
 
-const DAY_NANOS: i64 = 86_400_000_000_000;
+pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 const MONTH_DAYS: i64 = 30;
 
 #[derive(Debug, PartialEq, Eq, Hash)]

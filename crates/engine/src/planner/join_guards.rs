@@ -1,17 +1,19 @@
-//! A CASE in the condition of a join guards what it guards, and so do the other parts of the condition.
+//! A CASE in the condition of a join guards what it guards, and so do the other parts of the
+//! condition.
 //!
-//! A physical rule of DataFusion 55.2 computes a part of a condition that reads one side alone once for each row of that side, below
-//! the join. Of `CASE WHEN p.k = 0 THEN FALSE ELSE 6 / p.k = q.id END` that is the division, which then fails for the rows that
-//! the guard leaves out. AND, OR and `coalesce` are such a CASE by then, where what they guard [can fail](super::guards).
-//! A plan with such a join keeps its conditions whole; the other half of the rule is kept.
+//! A physical rule of DataFusion 55.2 computes a part of a condition that reads one side alone once
+//! for each row of that side, below the join. Of `CASE WHEN p.k = 0 THEN FALSE ELSE 6 / p.k = q.id
+//! END` that is the division, which then fails for the rows that the guard leaves out. AND, OR and
+//! `coalesce` are such a CASE by then, where what they guard [can fail](super::guards). A plan with
+//! such a join keeps its conditions whole; the other half of the rule is kept.
 //!
-//! A rule of its optimizer makes a key of `6 / p.k = q.id`, which is computed for all rows of `p`, also behind `p.k <> 0 AND`. What
-//! else the condition asks of that side alone then guards the key: `CASE WHEN p.k <> 0 THEN 6 / p.k END`. A key that is NULL
-//! meets none.
+//! A rule of its optimizer makes a key of `6 / p.k = q.id`, which is computed for all rows of `p`,
+//! also behind `p.k <> 0 AND`. The rest of what the condition asks of that side alone guards the
+//! key: `CASE WHEN p.k <> 0 THEN 6 / p.k END`. A key that is NULL meets none.
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -128,12 +130,7 @@ impl PhysicalOptimizerRule for WhereNothingGuards {
 }
 
 fn has_case(condition: &Arc<dyn PhysicalExpr>) -> Result<bool> {
-    let mut found = false;
-    condition.apply(|expr| {
-        found = found || expr.is::<CaseExpr>();
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    condition.exists(|expr| Ok(expr.is::<CaseExpr>()))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //!
 //! `INTERVAL '1 day 02:03'` is written out for it, and so is whatever else it does not read.
 //!
-//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`, and `0.1` and not `1e-1`; and a field of a struct as `['a']` and
-//! not as `.a`.
+//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`, and `0.1` and not
+//! `1e-1`; and a field of a struct as `['a']` and not as `.a`.
 
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
@@ -78,7 +78,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// An offset that has become a DOUBLE is a number again, written without an exponent: DataFusion takes no other.
+/// An offset that has become a DOUBLE is a number again, written without an exponent: DataFusion
+/// takes no other.
 fn write_offset(bound: &mut WindowFrameBound) {
     let (WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset))) = bound else { return };
     if let Expr::Cast { expr, data_type: DataType::Double(_), .. } = offset.as_ref()

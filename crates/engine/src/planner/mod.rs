@@ -42,6 +42,7 @@ mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
 mod join_guards;
+mod junk_tokens;
 pub(crate) mod like_escapes;
 mod list_concatenation;
 mod list_functions;
@@ -97,6 +98,7 @@ pub(crate) mod similar_to;
 mod single_distinct;
 mod single_precision;
 mod sliding_aggregates;
+mod spellings;
 mod sql_types;
 mod star_replace;
 mod string_casts;
@@ -149,7 +151,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
 
 pub(crate) use self::checked_arithmetic::{Operation, operation_of, room_for};
 use self::dialect::Dialect;
@@ -168,7 +170,7 @@ pub(crate) use self::unseen::is_unseen;
 pub(crate) use self::without::check as check_left_out;
 use self::without::keeps;
 use crate::lower::Optimized;
-use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
+use crate::{Error, ErrorKind, Result, learn, lower, query};
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -368,47 +370,8 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
-    refuse_junk(&tokens)?;
+    junk_tokens::refuse(&tokens)?;
     interval_units::complete(struct_types::complete(tokens))
-}
-
-/// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column. So would be the second of two
-/// strings beside each other, which PostgreSQL makes one of where they are on two lines.
-fn refuse_junk(tokens: &[TokenWithSpan]) -> Result<()> {
-    let refuse = |at: &TokenWithSpan, what: String, hint: &str| {
-        let Location { line, column } = at.span.start;
-        let message = format!("{what} at Line: {line}, Column: {column}");
-        Err(Error::new(ErrorKind::Syntax, message).at(Place { line, column }).with_hint(hint))
-    };
-    for pair in tokens.windows(2) {
-        if let (Token::Number(number, _), Token::Word(word)) = (&pair[0].token, &pair[1].token)
-            && word.quote_style.is_none()
-        {
-            let what = format!("{number}{} is no number", word.value);
-            return refuse(&pair[0], what, "a blank goes between a number and a name");
-        }
-    }
-    let is_blank = |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_));
-    let is_string = |token: &TokenWithSpan| matches!(token.token, Token::SingleQuotedString(_));
-    // OPTIONS ('name' 'value') has them.
-    let is_options =
-        |token: &TokenWithSpan| matches!(&token.token, Token::Word(word) if word.value.eq_ignore_ascii_case("options"));
-    if tokens.iter().any(is_options) {
-        return Ok(());
-    }
-    let mut written = tokens.iter().filter(|token| !is_blank(token)).peekable();
-    while let Some(token) = written.next() {
-        if is_string(token)
-            && let Some(second) = written.next_if(|next| is_string(next))
-        {
-            return refuse(
-                second,
-                "there are two strings beside each other".to_string(),
-                "'a' || 'b' is one, AS names a column",
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Parses tokens with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.

@@ -106,7 +106,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
-/// `nullif` of a date and a timestamp as a CASE, whose comparison is [exact](super::exact_comparisons): DataFusion makes both nanoseconds.
+/// `nullif` of a date and a timestamp as a CASE, whose comparison is
+/// [exact](super::exact_comparisons): DataFusion makes both nanoseconds.
 fn nullif_of_both(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let [value, other] = call.args.as_slice() else { return None };

@@ -1,6 +1,8 @@
-//! `lead(v, NULL)` and `lag(v, NULL)` are NULL, as in PostgreSQL and DuckDB: no row is that far away.
+//! `lead(v, NULL)` and `lag(v, NULL)` are NULL, as in PostgreSQL and DuckDB: no row is that far
+//! away.
 //!
-//! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is one of NULLs.
+//! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is
+//! one of NULLs.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};

@@ -6,8 +6,9 @@
 //! meets the second 7. Those joins, and the ones without ALL, are the only ones that are null-safe when a statement has
 //! just been planned; without ALL the left side is distinct, and then counting changes nothing.
 //!
-//! The columns of INTERSECT and EXCEPT have the type that both sides have together, as those of a UNION have. DataFusion 55.2 leaves them
-//! the type of the left side: `SELECT 3 EXCEPT SELECT 1.5` is an integer.
+//! The columns of INTERSECT and EXCEPT have the type that both sides have together, as those of a
+//! UNION have. DataFusion 55.2 leaves them the type of the left side: `SELECT 3 EXCEPT SELECT 1.5`
+//! is an integer.
 //!
 //! The columns of a UNION are those of its parts by their places. Where only one part can have rows, DataFusion takes that one's by the
 //! names of the union, which are the first part's, without their tables: so all parts have these.
@@ -106,7 +107,7 @@ fn of_one_type(mut join: Join) -> Result<Transformed<Join>> {
     }
 }
 
-/// Whether a join is an INTERSECT or EXCEPT.
+/// True for an INTERSECT or EXCEPT.
 fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull

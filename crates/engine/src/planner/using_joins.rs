@@ -10,11 +10,11 @@
 //!    of which it was made, and starts with a space to sort before all others.
 //! 3. Which column an `a` is, and which ones `*` leaves out, DataFusion asks the joins with USING that it finds in the
 //!    plan. A [`hint`] is one that has these columns and joins nothing. It goes before anything else looks at the plan.
-//!    Where the sides write the column's name in other letters, it has the left side's.
+//!    A name that the sides write in other letters is the left side's.
 //! 4. In WHERE and ON it does not ask, and in a subquery it takes a column of the query around it first. So a column
 //!    without a table is written with an operator of ours, and looked up when that is planned.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -38,6 +38,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
+use super::spellings::Spellings;
 use crate::{Error, ErrorKind};
 
 /// The operator around a column without a table; no text parses to it.
@@ -272,13 +273,17 @@ impl RelationPlanner for UsingJoins {
         let right = context.plan(join.relation.clone())?;
         let (names, right) = match constraint {
             JoinConstraint::Using(columns) => {
+                let (in_left, in_right) = (spellings(&left), spellings(&right));
                 let mut pairs = Vec::with_capacity(columns.len());
                 for column in columns {
                     let [name] = column.0.as_slice() else { return Err(no_name(column)) };
                     let Some(ident) = name.as_ident() else { return Err(no_name(column)) };
                     let (name, is_quoted) = (context.normalize_ident(ident.clone()), ident.quote_style.is_some());
-                    let in_plan = |plan| if is_quoted { name.clone() } else { spelled(plan, &name) };
-                    pairs.push((in_plan(&left), in_plan(&right)));
+                    let of_side = |side: &Spellings<'_>| {
+                        let found = side.of(&name).filter(|_| !is_quoted);
+                        found.unwrap_or(&name).to_string()
+                    };
+                    pairs.push((of_side(&in_left), of_side(&in_right)));
                 }
                 respelled(pairs, right)?
             }
@@ -301,48 +306,33 @@ fn no_name(column: &ObjectName) -> DataFusionError {
 }
 
 /// The names of a plan's columns.
-fn names(plan: &LogicalPlan) -> HashSet<&String> {
-    plan.schema().fields().iter().map(|field| field.name()).collect()
+fn spellings(plan: &LogicalPlan) -> Spellings<'_> {
+    plan.schema().fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// The name as a plan's column has it: exactly so, or in other letters if one column alone has these.
-fn spelled(plan: &LogicalPlan, name: &str) -> String {
-    let names = names(plan);
-    let same: Vec<&String> =
-        names.iter().filter(|other| other.to_lowercase() == name.to_lowercase()).copied().collect();
-    match same.as_slice() {
-        [only] if !names.iter().any(|other| *other == name) => (*only).clone(),
-        _ => name.to_string(),
-    }
-}
-
-/// The columns that both sides have, as each of them has their names.
+/// The columns that both sides have, as each of them writes their names.
 fn common_names(left: &LogicalPlan, right: &LogicalPlan) -> Vec<(String, String)> {
-    let (in_left, in_right) = (names(left), names(right));
-    let mut found = HashSet::new();
-    let of_left = left.schema().fields().iter().map(|field| field.name());
-    let pairs = of_left.filter(|name| found.insert(*name)).map(|name| (name.clone(), spelled(right, name)));
-    // A column that the other side has exactly is no other's.
-    let is_pair = |(name, other): &(String, String)| {
-        in_right.contains(other) && (name == other || (!in_left.contains(other) && spelled(left, other) == *name))
-    };
-    pairs.filter(is_pair).collect()
+    let common = spellings(left).common(&spellings(right));
+    common.into_iter().map(|(name, other)| (name.to_string(), other.to_string())).collect()
 }
 
-/// Gives the right side's columns the names that the left side has for them: these, and the right side.
+/// Gives the right side's columns the names that the left side has for them: these, and the right
+/// side.
 fn respelled(pairs: Vec<(String, String)>, right: LogicalPlan) -> Result<(Vec<String>, LogicalPlan)> {
-    let is_same = pairs.iter().all(|(left, right)| left == right);
-    let right = match is_same {
+    let others: HashMap<&str, &str> = pairs
+        .iter()
+        .filter(|(left, right)| left != right)
+        .map(|(left, right)| (right.as_str(), left.as_str()))
+        .collect();
+    let right = match others.is_empty() {
         true => right,
         false => {
-            let columns = right.schema().columns().into_iter().map(|column| {
-                match pairs.iter().find(|(left, right)| *right == column.name && left != right) {
-                    Some((name, _)) => {
-                        let table = column.relation.clone();
-                        PlannedExpr::Column(column).alias_qualified(table, name)
-                    }
-                    None => PlannedExpr::Column(column),
+            let columns = right.schema().columns().into_iter().map(|column| match others.get(column.name.as_str()) {
+                Some(name) => {
+                    let table = column.relation.clone();
+                    PlannedExpr::Column(column).alias_qualified(table, *name)
                 }
+                None => PlannedExpr::Column(column),
             });
             let columns: Vec<PlannedExpr> = columns.collect();
             LogicalPlanBuilder::from(right).project(columns)?.build()?

@@ -5,9 +5,9 @@
 //! `row_number() OVER (ORDER BY i)` of intervals is the internal error "Cannot run range queries on
 //! datatype: Interval", for the frame that is not written is a RANGE (seen in 55.2.0). Where a
 //! RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for
-//! such keys.
-//! An offset is made one of the key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3, and of an integer an error. A key that has
-//! fewer digits than an offset of its windows gets as many, and a DATE beside hours is a TIMESTAMP.
+//! such keys. An offset is made one of the key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3,
+//! and of an integer an error. A key that has fewer digits than an offset of its windows gets as
+//! many, and a DATE beside hours is a TIMESTAMP.
 
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit,
@@ -22,9 +22,8 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::expressions;
+use super::interval_days::DAY_NANOS;
 use crate::{Error, ErrorKind};
-
-const NANOS_PER_DAY: i64 = 86_400_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct WindowFrames;
@@ -101,14 +100,15 @@ fn by_groups(call: &mut WindowFunction) -> bool {
     true
 }
 
-/// What the offsets of a node's frames need of its key: its windows have one order, and so one key.
+/// The room that the offsets of a node's frames need in its key: its windows have one order, and so
+/// one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offsets {
     /// Digits before the point.
     whole: i16,
     /// Digits behind it.
     fraction: i16,
-    /// Whether an interval has a part of a day.
+    /// True if an interval has a part of a day.
     has_time: bool,
 }
 
@@ -133,7 +133,7 @@ impl Offsets {
         if let Some((whole, fraction)) = digits_of(offset) {
             (self.whole, self.fraction) = (self.whole.max(whole), self.fraction.max(fraction));
         } else if let Some(interval) = interval(offset) {
-            self.has_time |= interval.nanoseconds % NANOS_PER_DAY != 0;
+            self.has_time |= interval.nanoseconds % DAY_NANOS != 0;
         }
     }
 }
@@ -171,7 +171,7 @@ fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
     }
 }
 
-/// How many digits a number has before and behind the point, as it is written without an exponent.
+/// The digits that a number has before and behind the point, as it is written without an exponent.
 fn digits_of(number: &str) -> Option<(i16, i16)> {
     let number = number.trim();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -231,7 +231,7 @@ fn is_negative(offset: &str, key: &DataType) -> bool {
     }
     interval(offset).is_some_and(|interval| {
         let days = i128::from(interval.months) * 30 + i128::from(interval.days);
-        days * i128::from(NANOS_PER_DAY) + i128::from(interval.nanoseconds) < 0
+        days * i128::from(DAY_NANOS) + i128::from(interval.nanoseconds) < 0
     })
 }
 

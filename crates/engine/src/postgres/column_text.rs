@@ -33,11 +33,12 @@ pub fn is_written(data_type: &DataType) -> bool {
     }
 }
 
-/// Days from 1970 in the years 1 to 9999, whose dates Arrow writes as SQL does. It writes others as `-0043-03-15` and
-/// `+12000-01-01`, which no cast reads. Dates beyond its calendar of 262,142 years are an error to it.
+/// Days from 1970 in the years 1 to 9999, whose dates Arrow writes as SQL does. It writes others as
+/// `-0043-03-15` and `+12000-01-01`, which no cast reads. Dates beyond its calendar of 262,142
+/// years are an error to it.
 const PLAIN_DAYS: RangeInclusive<i64> = -719_162..=2_932_896;
 
-/// How many of a type's units make a day, if it is one of dates or timestamps.
+/// The units of a type that make a day, if it is one of dates or timestamps.
 fn units_of_day(data_type: &DataType) -> Option<i64> {
     Some(match data_type {
         DataType::Date32 => 1,
@@ -50,7 +51,8 @@ fn units_of_day(data_type: &DataType) -> Option<i64> {
     })
 }
 
-/// For each date or timestamp of a column whether Arrow writes it otherwise than SQL; `None` if it writes all as SQL.
+/// For each date or timestamp of a column whether Arrow writes it otherwise than SQL; `None` if it
+/// writes all as SQL.
 fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
     let Some(units) = units_of_day(values.data_type()) else { return Ok(None) };
     let integers = match values.data_type() {
@@ -65,8 +67,8 @@ fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
     Ok(far.contains(&true).then_some(far))
 }
 
-/// A column for Arrow to write, in which dates and timestamps before the year 1 and after 9999 are the strings that a
-/// cast to VARCHAR writes, also within lists, structs and maps.
+/// A column for Arrow to write, in which dates and timestamps before the year 1 and after 9999 are
+/// the strings that a cast to VARCHAR writes, also within lists, structs and maps.
 ///
 /// # Errors
 /// A value has no string.

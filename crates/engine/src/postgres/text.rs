@@ -212,7 +212,8 @@ fn put_offset(offset: i64, out: &mut impl Write) {
     }
 }
 
-/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so. Nanoseconds are written where there are any.
+/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.
+/// Nanoseconds are written where there are any.
 pub fn interval(value: IntervalMonthDayNano, out: &mut impl Write) {
     let IntervalMonthDayNano { months, days, nanoseconds } = value;
     let (mut is_first, mut after_negative) = (true, false);

@@ -7,6 +7,8 @@
 
 use std::ops::BitAnd;
 
+use crate::convert::days_of_civil;
+
 /// The order in which a date's parts are written. Two-digit years are 1969 to 2068.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -119,7 +121,7 @@ impl Forms {
         if has_blank_behind && self.0 & INT == 0 { Self(self.0 & !DOUBLE) } else { self }
     }
 
-    /// Whether nanoseconds of 64 bits hold all values, as far as there are any.
+    /// True if nanoseconds of 64 bits hold all values, as far as there are any.
     pub fn fit_nanoseconds(self) -> bool {
         self.0 & (NANOSECONDS | MOMENT_NANOSECONDS) != 0
     }
@@ -362,7 +364,7 @@ fn date_of(parts: &Parts, order: Order) -> Option<i32> {
 }
 
 /// Days since 1970-01-01 of a day that there is, in the years 1 to 9999.
-pub(super) fn days(year: i32, month: u32, day: u32) -> Option<i32> {
+pub(in crate::files) fn days(year: i32, month: u32, day: u32) -> Option<i32> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let last = match month {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
@@ -374,12 +376,7 @@ pub(super) fn days(year: i32, month: u32, day: u32) -> Option<i32> {
     if year < 1 || day < 1 || day > last {
         return None;
     }
-    // Years begin in March, so that the day that is not in all of them is their last.
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let era = shifted.div_euclid(400);
-    let of_era = shifted.rem_euclid(400);
-    let of_year = (153 * (month as i32 + if month > 2 { -3 } else { 9 }) + 2) / 5 + day as i32 - 1;
-    Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
+    i32::try_from(days_of_civil(year.into(), month, day)).ok()
 }
 
 const SECOND: i64 = 1_000_000_000;
@@ -387,6 +384,18 @@ const SECOND: i64 = 1_000_000_000;
 /// `T10:11`, ` 10:11:12.5`, and then a zone.
 fn iso_time(text: &[u8]) -> Option<(i64, Option<i32>)> {
     let (b'T' | b't' | b' ', text) = text.split_first()? else { return None };
+    let (time, end) = time_of_day(text)?;
+    Some((time, zone(&text[end..])?))
+}
+
+/// True for a text such as `9:05`, `09:24:24` or `09:24:24.5`.
+pub(super) fn is_time(text: &[u8]) -> bool {
+    let text = trimmed(text);
+    time_of_day(text).is_some_and(|(_, end)| end == text.len())
+}
+
+/// Nanoseconds of the day, and where the text of the time ends.
+fn time_of_day(text: &[u8]) -> Option<(i64, usize)> {
     let (hour, count) = digits_at(text, 0, 2)?;
     let mut at = count;
     let minute = two_digits(text, at, b':')?;
@@ -401,8 +410,7 @@ fn iso_time(text: &[u8]) -> Option<(i64, Option<i32>)> {
             at += 1 + digits;
         }
     }
-    let time = clock(hour, minute, second)? + nanos;
-    Some((time, zone(&text[at..])?))
+    Some((clock(hour, minute, second)? + nanos, at))
 }
 
 fn two_digits(text: &[u8], at: usize, before: u8) -> Option<u32> {

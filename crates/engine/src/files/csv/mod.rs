@@ -8,8 +8,9 @@
 //!    [`WIDENED_BYTES`] the whole is looked at, and its types hold every value: [`CsvFormat::widened`].
 //! 2. One stream reads a file front to back, in chunks that end with a record ([`records`]), and so keeps the order of its
 //!    rows.
-//! 3. Chunks are cut into fields and converted ([`values`]) by as many tasks as the scan has threads for the file, a few
-//!    chunks ahead, while the next one is read. A value that its column's type does not hold is an error with its line: [`fault`].
+//! 3. Chunks are cut into fields and converted ([`values`]) by as many tasks as the scan has
+//!    threads for the file, a few chunks ahead, while the next one is read. A value that its
+//!    column's type does not hold is an error with its line: [`fault`].
 //!
 //! Each file of a table has a dialect of its own, and its columns are found by name.
 
@@ -50,6 +51,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
 use self::fault::Fault;
+pub(super) use self::forms::days;
 use self::forms::{Forms, Kind, Order};
 pub(crate) use self::records::Encoding;
 use self::records::{CHUNK_BYTES, Chunks, TableStart};
@@ -292,7 +294,7 @@ impl CsvFormat {
     }
 
     fn reader(&self, shape: &FileShape, table: &Schema, columns: &[usize], batch_rows: usize) -> Result<Reader> {
-        let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
+        let names = agree::names_of(table);
         let own: Vec<&str> = shape.names.iter().map(String::as_str).collect();
         let places = agree::places(&names, &own, Format::Csv);
         let (mut wanted, mut fields) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));

@@ -3,21 +3,25 @@
 //! 1. [`dialect`] cuts the sample by every candidate. One is *consistent* if all records, from some record on, have the
 //!    same number of fields. What comes before that is a preamble if it is lines of one field, one line, or ends with an
 //!    empty line. The first consistent candidate with the most fields is taken; candidates are in the order of preference.
-//! 2. A candidate that takes quoted values apart is out, where another one reads the whole text with these quotes, if only
-//!    as one column: `"Doe, Jane"` is one value. Quotes are torn if a plain field begins or ends with one, and has not all
-//!    of a pair.
-//! 3. If none with several fields is, but one has them in the first record and in most, it is taken: the records that
-//!    differ are errors of the scan, which name their line. So it is if all records but the first have as many.
-//! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's quotes hold together.
-//! 5. The first record is a header if all columns are text, or if one of its fields is of another class (text, number,
-//!    moment, boolean) than the column below it, or if it is empty.
-//! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the sample.
+//! 2. A candidate that takes quoted values apart is out, where another one reads the whole text
+//!    with these quotes, if only as one column: `"Doe, Jane"` is one value. Quotes are torn if a
+//!    plain field begins or ends with one, and has not all of a pair.
+//! 3. If none with several fields is, but one has them in the first record and in most, it is
+//!    taken: the records that differ are errors of the scan, which name their line. So it is if all
+//!    records but the first have as many.
+//! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's
+//!    quotes hold together.
+//! 5. The first record is a header if all columns are text, or if one of its fields is of another
+//!    class (text, number, moment, boolean) than the column below it, or if it is empty. A column of
+//!    times alone, the first record's field among them, has no name there.
+//! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the
+//!    sample.
 
 use std::collections::HashSet;
 
 use super::Dialect;
 use super::fields::{self, Ends, Field, FieldForm, after_line, empty_line, field, is_comment, value};
-use super::forms::{Forms, Kind};
+use super::forms::{Forms, Kind, is_time};
 
 /// Records that are looked at.
 pub(super) const SAMPLE_RECORDS: usize = 20_480;
@@ -77,7 +81,7 @@ struct Cut {
     torn: [usize; QUOTES.len()],
 }
 
-/// What values may be quoted by.
+/// The characters that values may be quoted by.
 const QUOTES: [u8; 2] = [b'"', b'\''];
 
 /// How well a candidate fits.
@@ -135,13 +139,13 @@ fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
     cut
 }
 
-/// Whether a field has a part of a quoted value at one of its ends.
+/// True if a field has a part of a quoted value at one of its ends.
 fn is_torn(text: &[u8], quote: u8) -> bool {
     (text.first() == Some(&quote) || text.last() == Some(&quote)) && memchr::memchr_iter(quote, text).count() % 2 == 1
 }
 
 impl Cut {
-    /// Whether all of the text is read, and values are held together by one of [`QUOTES`].
+    /// True if all of the text is read, and one of [`QUOTES`] holds values together.
     fn holds_together(&self, at: usize, given: &Given) -> bool {
         let is_quoted = self.dialect.quote == QUOTES.get(at).copied() && self.quoted > 0;
         is_quoted && self.broken == 0 && self.torn.get(at) == Some(&0) && self.fit(given).is_some()
@@ -180,7 +184,7 @@ impl Cut {
         before.iter().any(|(_, count)| *count > 1 && count.abs_diff(fields) <= 2)
     }
 
-    /// Whether all records but the first have as many fields, and several.
+    /// True if all records but the first have as many fields, and several.
     fn has_other_header(&self) -> bool {
         let mut others = self.counts().skip(1).map(|(_, fields)| fields);
         others.next().is_some_and(|fields| fields > 1 && others.all(|other| other == fields))
@@ -194,7 +198,7 @@ impl Cut {
     }
 }
 
-/// What a text's lines may end in, before its quotes are known.
+/// The possible ends of a text's lines, before its quotes are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnds {
     Known(u8),
@@ -213,7 +217,8 @@ impl LineEnds {
     }
 }
 
-/// The end of lines: a carriage return if no line feed is outside of quotes. `dialect` says the rest.
+/// The end of lines: a carriage return if no line feed is outside of quotes. `dialect` says the
+/// rest.
 fn line_end(bytes: &[u8], dialect: &Dialect) -> u8 {
     let is_quote = |byte: u8| Some(byte) == dialect.quote;
     let (mut at, mut has_return) = (0, false);
@@ -544,7 +549,8 @@ impl<'a> Rows<'a> {
         differs || self.names_numbers(first, &below) || self.names_all_but_the_first(first, &below)
     }
 
-    /// Whether the first record has names for all columns but that of row numbers, and a column with a name is empty.
+    /// True if the first record names all columns but that of row numbers, and a named column is
+    /// empty.
     fn names_all_but_the_first(&self, first: &[Forms], below: &[Kind]) -> bool {
         let (Some(Kind::Int | Kind::Double), [_, names @ ..]) = (below.first(), self.first.as_slice()) else {
             return false;
@@ -575,20 +581,6 @@ impl<'a> Rows<'a> {
         let over_integers = kinds.iter().zip(below).any(|(first, below)| (*first, *below) == (Kind::Double, Kind::Int));
         kinds.first() == Some(&Kind::Empty) && are_names && over_integers
     }
-}
-
-/// `9:05`, `09:24:24` or `09:24:24.5`.
-fn is_time(value: &[u8]) -> bool {
-    let value = value.trim_ascii();
-    let mut parts = value.split(|byte| *byte == b':');
-    let (Some(hour), Some(minute)) = (parts.next(), parts.next()) else { return false };
-    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let is_second = |second: &[u8]| {
-        let mut parts = second.splitn(2, |byte| *byte == b'.');
-        parts.next().is_some_and(|whole| whole.len() == 2 && is_number(whole)) && parts.next().is_none_or(is_number)
-    };
-    let is_hour = hour.len() <= 2 && is_number(hour);
-    is_hour && minute.len() == 2 && is_number(minute) && parts.next().is_none_or(is_second) && parts.next().is_none()
 }
 
 fn forms_of(value: &[u8], null: Option<&[u8]>) -> Forms {

@@ -21,7 +21,7 @@ use super::forms::{self, Order, trimmed};
 use super::records::{Chunk, lines};
 use super::{Dialect, Types};
 use crate::convert::{ColumnParser, Misfit, Zone};
-use crate::files::json::number;
+use crate::files::{number, utf8};
 
 /// Where a field's value lies: in the chunk, or among the values without escapes.
 #[derive(Clone, Copy, Debug)]
@@ -83,10 +83,7 @@ pub(super) struct Reader {
 impl Reader {
     /// The rows of a chunk.
     pub fn read(&self, chunk: &Chunk) -> Result<Vec<RecordBatch>, Fault> {
-        let text = simdutf8::basic::from_utf8(&chunk.bytes).or_else(|_| {
-            // Only this one says where.
-            std::str::from_utf8(&chunk.bytes).map_err(|e| self.not_utf8(chunk, e.valid_up_to()))
-        })?;
+        let text = utf8(&chunk.bytes).map_err(|valid| self.not_utf8(chunk, valid))?;
         let mut rows = Rows::new(self, chunk, text);
         let mut batches = Vec::new();
         loop {

@@ -1,12 +1,14 @@
 //! Rows as separated text, such that [`super`] reads them as they were.
 //!
-//! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it is empty, if it reads
-//! as NULL, if a line that begins with it could be taken for a comment, or if it begins with the other quote that readers look
-//! for. In a file of one column, which has no delimiter, it is so if it has any that readers look for. Within quotes, quotes
-//! and escapes are escaped. NULL is the text for it, without quotes. Dates, times, timestamps, bytes, intervals, lists, structs
-//! and maps are the texts that a cast to VARCHAR writes. Arrow's own writer (59.3) escapes no escape, quotes nothing that reads
-//! as NULL, refuses what is nested, writes bytes as digits that are read as a text, and dates before the year 1 and after 9999
-//! as no cast reads them, or not at all.
+//! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it
+//! is empty, if it reads as NULL, if a line that begins with it could be taken for a comment, or if
+//! it begins with the other quote that readers look for. In a file of one column, which has no
+//! delimiter, it is so if it has any that readers look for. Within quotes, quotes and escapes are
+//! escaped. NULL is the text for it, without quotes. Dates, times, timestamps, bytes, intervals,
+//! lists, structs and maps are the texts that a cast to VARCHAR writes. Arrow's own writer (59.3)
+//! escapes no escape, quotes nothing that reads as NULL, refuses what is nested, writes bytes as
+//! digits that are read as a text, and dates before the year 1 and after 9999 as no cast reads
+//! them, or not at all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -107,7 +109,7 @@ impl WriteOptions {
     }
 }
 
-/// How many columns a file has.
+/// The number of a file's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
     One,

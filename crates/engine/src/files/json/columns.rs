@@ -37,7 +37,7 @@ enum Style {
 pub(super) struct Column {
     values: Values,
     len: usize,
-    /// Where it is NULL.
+    /// The places of NULLs.
     nulls: Vec<usize>,
 }
 
@@ -127,8 +127,9 @@ impl Texts {
             return Err(ArrowError::InvalidArgumentError("a column of strings has another number of NULLs".into()));
         }
         let bytes = Buffer::from_vec(self.bytes.into_bytes());
-        // SAFETY: the bytes are those of a `String`, and each end is its length behind a string: they never go down, and
-        // what is cut off is cut off of both. There are as many NULLs, or not, as there are strings.
+        // SAFETY: the bytes are those of a `String`, and each end is its length behind a string:
+        // they never go down, and what is cut off is cut off of both. There are as many NULLs, or
+        // not, as there are strings.
         Ok(unsafe { StringArray::new_unchecked(offsets(self.ends), bytes, nulls) })
     }
 }
@@ -385,7 +386,7 @@ pub(super) struct Object {
     places: HashMap<String, usize>,
     /// `None` for keys of which the values are not wanted.
     columns: Vec<Option<Column>>,
-    /// How many are wanted.
+    /// The number of columns that are wanted.
     wanted: usize,
     unknown: Unknown,
     rows: usize,

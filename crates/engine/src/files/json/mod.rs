@@ -1,12 +1,13 @@
-//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and [`parser`] parse, with jiter's help,
-//! [`columns`] build, [`fault`] explains. [`write`] is the other way, of rows, and [`values`] of values.
+//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and [`parser`]
+//! parse, with jiter's help, [`columns`] build, [`fault`] explains. [`write`] is the other way, of
+//! rows, and [`values`] of values.
 //!
 //! Arrow's reader is one of lines: it refuses objects over several lines and what follows an array's end, reads every number
 //! through a DOUBLE, and cuts, drops or mixes up what its first 1,000 rows do not show. Here:
 //!
 //! 1. One stream reads a file front to back, in chunks that end with a record, and so keeps the order of its rows.
-//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead. The next chunk is being
-//!    read meanwhile: a thread that is done with one finds another.
+//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead.
+//!    The next chunk is being read meanwhile: a thread that is done with one finds another.
 //! 3. Columns are those of the first records of all files: see [`sample`] and [`shape`]. What does not fit them without loss
 //!    is an error that names line and column.
 
@@ -15,7 +16,6 @@ mod declared;
 mod fault;
 mod kind;
 mod moment;
-pub(super) mod number;
 mod parser;
 mod plan;
 mod records;

@@ -1,12 +1,15 @@
 //! Dates and timestamps in strings, as they are found: `2024-01-02`, `2024-01-02 10:11:12.5`, `2024-01-02T10:11:12+02:00`.
 //!
-//! A month or day may have one digit in a date. A string in another form is text, and so is one of the year 0, which no
-//! other reader of dates takes.
+//! A month or day may have one digit in a date. A string in another form is text, and so is one of
+//! the year 0, which no other reader of dates takes.
 
 use arrow::datatypes::TimeUnit;
 
+use crate::files::csv::days;
+
 const DAY_SECONDS: i64 = 86_400;
-/// Nanoseconds of 64 bits reach over so many days before and behind 1970, with every offset from UTC.
+/// Nanoseconds of 64 bits reach over so many days before and behind 1970, with every offset from
+/// UTC.
 const NANOSECOND_DAYS: i32 = 106_750;
 
 /// What a string is.
@@ -68,7 +71,7 @@ impl Moment {
         seconds.checked_mul(per_second)?.checked_add(fraction).filter(|_| digits <= most_digits)
     }
 
-    /// Whether nanoseconds since 1970 reach it.
+    /// True if nanoseconds since 1970 reach it.
     pub fn fits_nanoseconds(&self) -> bool {
         let (Self::Date { days } | Self::Timestamp { days, .. }) = *self;
         days.abs() <= NANOSECOND_DAYS || self.units(TimeUnit::Nanosecond).is_some()
@@ -98,7 +101,7 @@ fn two(text: &[u8], at: usize) -> Option<u32> {
 /// Days since 1970.
 #[inline]
 fn date(text: &[u8]) -> Option<i32> {
-    let year = two(text, 0)? * 100 + two(text, 2)?;
+    let year = (two(text, 0)? * 100 + two(text, 2)?) as i32;
     let (month, day) = match text {
         [_, _, _, _, b'-', _, _, b'-', _, _] => (two(text, 5)?, two(text, 8)?),
         _ => short(text)?,
@@ -112,24 +115,6 @@ fn short(text: &[u8]) -> Option<(u32, u32)> {
     let (month, rest) = number(text.get(4..)?.strip_prefix(b"-")?, 1, 2)?;
     let (day, rest) = number(rest.strip_prefix(b"-")?, 1, 2)?;
     rest.is_empty().then_some((month, day))
-}
-
-/// Days since 1970, of a day that there is.
-#[inline]
-fn days(year: u32, month: u32, day: u32) -> Option<i32> {
-    const MONTHS: [u32; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let most = MONTHS.get(month.checked_sub(1)? as usize)? + u32::from(is_leap && month == 2);
-    if year == 0 || day == 0 || day > most {
-        return None;
-    }
-    // A year begins with March: then the day that it may have more is its last one, and months before it have 153 days in
-    // five.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    let since_zero = 365 * year + year / 4 - year / 100 + year / 400 + day_of_year;
-    // To 1 March of the year 0 from 1970.
-    Some(since_zero as i32 - 719_468)
 }
 
 #[inline]

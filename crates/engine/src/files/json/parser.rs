@@ -1,16 +1,19 @@
 //! Values of JSON text one after another, at memory's pace where they are plain.
 //!
-//! A file is mostly the same few keys, short strings without escapes, and numbers of few digits. The parser reads these
-//! itself: eight bytes at a time, a key by comparing it with the one that came last time, and nothing twice. Everything else,
-//! and every text that is wrong, it gives to jiter, from the same byte on.
+//! A file is mostly the same few keys, short strings without escapes, and numbers of few digits.
+//! The parser reads these itself: eight bytes at a time, a key by comparing it with the one that
+//! came last time, and nothing twice. Everything else, and every text that is wrong, it gives to
+//! jiter, from the same byte on.
 //!
-//! Invariant: what is read, where the parser then stands, and every error with its place are jiter's.
+//! Invariant: what is read, where the parser then stands, and every error with its place are
+//! jiter's.
 
 use jiter::{Jiter, JiterError, JiterErrorType, JiterResult, JsonErrorType, NumberInt, Peek};
 
-use super::number::{HIGH, LOW, double, first, integer, number_end, word};
+use crate::files::number::{HIGH, LOW, double, first, integer, number_end, word};
 
-/// Brackets within each other that are skipped here. Of deeper ones jiter knows how many are too many.
+/// Brackets within each other that are skipped here. Of deeper ones jiter knows how many are too
+/// many.
 const MAX_PLAIN_DEPTH: u32 = 64;
 
 /// A key that is expected.
@@ -21,7 +24,7 @@ pub(super) struct Key {
     written: Vec<u8>,
     /// Its first bytes, eight at a time, and which bits of them there are.
     words: [(u64, u64); 2],
-    /// Whether a text has it without escapes. `a\b` of a text is no name with a backslash.
+    /// True if a text has it without escapes. `a\b` of a text is no name with a backslash.
     is_plain: bool,
 }
 
@@ -47,7 +50,7 @@ impl Key {
         self.name
     }
 
-    /// Whether the text has it at a place, with the colon behind it.
+    /// True if the text has it at a place, with the colon behind it.
     #[inline]
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         let is =
@@ -105,7 +108,7 @@ impl<'a> Json<'a> {
         Err(JiterError { error_type: JiterErrorType::JsonError(error_type), index: self.at })
     }
 
-    /// What jiter says to the value that begins here.
+    /// jiter's reading of the value that begins here.
     #[cold]
     fn by_jiter<T>(&mut self, read: impl FnOnce(&mut Jiter<'_>) -> JiterResult<T>) -> JiterResult<T> {
         let from = self.at;
@@ -345,7 +348,8 @@ fn string_stop(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Behind a string whose quote is at a place; as every function here that gives an end, `None` if it is for jiter to say.
+/// Behind a string whose quote is at a place; as every function here that gives an end, `None` if
+/// it is for jiter to say.
 #[inline]
 fn string_end(bytes: &[u8], quote: usize) -> Option<usize> {
     let mut at = quote + 1;
@@ -372,7 +376,7 @@ fn escape_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// What `\u12ab` says.
+/// The code unit that `\u12ab` says.
 fn unit(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
@@ -401,7 +405,7 @@ fn scalar_end(bytes: &[u8], at: usize) -> Option<usize> {
 
 /// Behind a value.
 fn nested_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    // Whether each open bracket is an object's, the innermost one in the lowest bit.
+    // A bit for each open bracket, the innermost one's the lowest: 1 for an object's.
     let (mut objects, mut depth) = (0_u64, 0);
     loop {
         let open = *bytes.get(at)?;
@@ -461,7 +465,7 @@ fn key_end(bytes: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// How numbers are read, and whether whole values are passed over.
+    /// The way in which numbers are read, or whole values passed over.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Way {
         Integers,
@@ -470,7 +474,7 @@ mod tests {
         Skipped,
     }
 
-    /// What both parsers do.
+    /// The steps of both parsers.
     trait Reads {
         fn at(&self) -> usize;
         fn peek(&mut self) -> JiterResult<Peek>;

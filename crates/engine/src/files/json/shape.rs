@@ -285,7 +285,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Where a key is.
+    /// The place of a key.
     fn place(&mut self, key: &str) -> usize {
         if let Some(at) = self.places.get(key) {
             return *at;

@@ -89,7 +89,8 @@ fn rows_are_the_same_however_the_file_is_cut() {
             "{\"a\":\"2024-01-02 00:00:00.123456789\"}\n{\"a\":\"2262-04-11 00:00:00\"}",
             &["a Timestamp(ns)", "2024-01-02T00:00:00.123456789", "2262-04-11T00:00:00"],
         ),
-        // Nanoseconds do not reach so far, in whatever order, as a date, with an offset, or in a list.
+        // Nanoseconds do not reach so far, in whatever order, as a date, with an offset, or in a
+        // list.
         (
             "{\"a\":\"2024-01-02 00:00:00.123456789\"}\n{\"a\":\"2400-01-01 00:00:00\"}",
             &["a Utf8", "2024-01-02 00:00:00.123456789", "2400-01-01 00:00:00"],

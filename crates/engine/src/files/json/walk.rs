@@ -1,13 +1,14 @@
 //! The records of a chunk, one by one.
 //!
-//! The parser reads values; the walk holds the grammar above them: values one after another, and arrays whose elements are
-//! records. A chunk may begin and end within such an array.
+//! The parser reads values; the walk holds the grammar above them: values one after another, and
+//! arrays whose elements are records. A chunk may begin and end within such an array.
 
 use jiter::{JiterResult, Peek};
 
 use super::fault::{Fault, Problem, is_end};
 use super::parser::Json;
 use super::records::{Arrays, Chunk, Cut, Place, Resume};
+use crate::files::utf8;
 
 /// Takes records.
 pub(super) trait Records {
@@ -20,8 +21,10 @@ pub(super) trait Records {
 
 /// Takes the records of a chunk. If its last one is not whole, because the cut was a mistake, gives where it begins.
 pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<Resume>, Fault> {
-    // All of it at once: the parser then takes letters as they are, and does not look at what is skipped.
-    let text = utf8(&chunk.bytes).map_err(|valid| Fault::NotUtf8 { position: chunk.position.behind(valid) })?;
+    // All of it at once: the parser then takes letters as they are, and does not look at what is
+    // skipped.
+    let text = utf8(&chunk.bytes)
+        .map_err(|valid| Fault::NotUtf8 { position: chunk.position.behind(&chunk.bytes[..valid]) })?;
     let mut walk = Walk { json: Json::new(text), place: chunk.place, begins: 0 };
     let problem = match walk.all(chunk.arrays, records) {
         Ok(()) => return Ok(None),
@@ -43,14 +46,6 @@ pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<R
     records.forget();
     let position = chunk.position.behind(&chunk.bytes[..walk.begins]);
     Ok(Some(Resume { position, place: walk.place }))
-}
-
-/// The text that bytes are, or as much as is text.
-fn utf8(bytes: &[u8]) -> Result<&str, &[u8]> {
-    simdutf8::basic::from_utf8(bytes).or_else(|_| {
-        // Only this one says where.
-        std::str::from_utf8(bytes).map_err(|e| &bytes[..e.valid_up_to()])
-    })
 }
 
 struct Walk<'a> {

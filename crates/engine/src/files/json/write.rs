@@ -5,7 +5,8 @@
 //!
 //! 1. Values are written as [`super::values`] has them, NULL among them: a column is one of the file, whatever its values are.
 //! 2. NaN and infinities are the words that Python and DuckDB write: `NaN`, `Infinity`, `-Infinity`.
-//! 3. Dates and timestamps before the year 1 and after 9999 are the strings that a cast to VARCHAR writes, which COPY FROM reads.
+//! 3. Dates and timestamps before the year 1 and after 9999 are the strings that a cast to VARCHAR
+//!    writes, which COPY FROM reads.
 //! 4. No rows are the array `[]`.
 
 use std::collections::HashMap;

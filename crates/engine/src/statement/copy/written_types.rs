@@ -6,8 +6,9 @@
 //! 'x.parquet'` made a column of BIGINT for DuckDB (arrow-rs#1920). Seconds become milliseconds here, as Arrow's writer in
 //! C++ makes them.
 //!
-//! A type that the format has no room for at all is an error that names the column: of Parquet, intervals of months, days and
-//! nanoseconds, of which its own type keeps milliseconds, and decimals of a negative scale.
+//! A type that the format has no room for at all is an error that names the column: of Parquet,
+//! intervals of months, days and nanoseconds, of which its own type keeps milliseconds, and
+//! decimals of a negative scale.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub(super) fn of_plan(plan: &Arc<LogicalPlan>, format: Format) -> Result<Arc<Log
     Ok(Arc::new(LogicalPlanBuilder::from(Arc::clone(plan)).project(columns.collect::<Vec<_>>())?.build()?))
 }
 
-/// What Parquet has no type for, among a type and those within.
+/// A type that Parquet has not, among a type and those within.
 fn without_parquet(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(data_type),

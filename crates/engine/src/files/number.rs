@@ -1,6 +1,6 @@
 //! Numbers of few digits, eight digits at a time, and words of eight bytes.
 //!
-//! A number that is not plain is `None`, as everywhere here: the reader of all JSON says what it is.
+//! A number that is not plain is `None`: the reader of all numbers says what it is.
 
 /// An integer of so many digits is one of 64 bits.
 const MAX_PLAIN_DIGITS: usize = 18;
@@ -82,7 +82,8 @@ fn eight_digits(digits: u64) -> u64 {
     low.wrapping_mul(0x000F_4240_0000_0064).wrapping_add(high.wrapping_mul(0x0000_2710_0000_0001)) >> 32
 }
 
-/// Appends digits to the digits of a number, and says where they end. More than 19 in all wrap around.
+/// Appends digits to the digits of a number, and says where they end. More than 19 in all wrap
+/// around.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -122,9 +123,10 @@ pub(super) fn integer(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     Some((if is_negative { -value } else { value }, end))
 }
 
-/// A number that is the quotient of two numbers that a DOUBLE holds: then the quotient is the nearest DOUBLE.
+/// A number that is the quotient of two numbers that a DOUBLE holds: then the quotient is the
+/// nearest DOUBLE.
 #[inline]
-pub(in crate::files) fn double(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
+pub(super) fn double(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     const POWERS: [f64; 19] =
         [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
     let is_negative = bytes.get(start) == Some(&b'-');
