@@ -149,7 +149,7 @@ def columns(rng: random.Random) -> list[Column]:
 REFUSED = {
     ("parquet", "month_day_nano_interval"): "Parquet's intervals have milliseconds",
 }
-"""What is an error when it is written, if it has rows: (format, type)."""
+"""What is an error when it is written, with rows or without: (format, type)."""
 
 TEXTLESS = ("binary", "large_binary", "fixed_size_binary", "binary_view")
 UNREAD = {
@@ -320,7 +320,7 @@ def try_round(con: onehop.Connection, column: Column, format_: str, folder: Path
     tried = Round(con, column, format_, folder)
     label = f"{format_} {column.name} of {len(column.array)}"
     kind = kind_of(column)
-    is_refused = (format_, kind) in REFUSED and len(column.array) > 0
+    is_refused = (format_, kind) in REFUSED
     try:
         tried.write()
     except onehop.Error as error:

@@ -88,6 +88,7 @@ class Query:
             self.replacements, self.patterns, self.null_joins, self.using, self.set_operations, self.chance_values, self.rows_of,
             self.lists, self.listed, self.moments, self.moments, self.meaningless, self.distinct, self.distinct, self.mixed, self.regressions, self.nested_with,
             self.window_keys, self.outer, self.mixed, self.grouping_sets, self.computed_sets, self.one_type, self.one_type, self.offsets,
+            self.multiplied, self.multiplied, self.never_true, self.limited, self.limited, self.settled, self.settled,
         ]  # fmt: skip
 
     def pick(self, *items: str) -> str:
@@ -308,8 +309,13 @@ class Query:
         ), "rows"
 
     def offsets(self) -> Form:
-        """RANGE offsets that have more digits than the key."""
+        """RANGE offsets that have more digits than the key, or end past its type."""
         offsets = [self.pick("0.005", "1.245", "0.5", "0.01", "1.23999", "100.125") for _ in range(2)]
+        if self.rng.random() < 0.3:
+            far = self.pick("3000000000", "2147483647", "9223372036854775807", "1")
+            frame = self.pick(f"BETWEEN CURRENT ROW AND {far} FOLLOWING", f"{far} PRECEDING", f"BETWEEN 1 FOLLOWING AND {far} FOLLOWING")
+            key = self.pick("i", "k", "b", "b", "id") + self.pick("", " DESC", " NULLS FIRST", " DESC NULLS LAST")
+            return f"SELECT id, count(*) OVER (ORDER BY {key} RANGE {frame}) FROM n", "rows"
         frame = self.pick(
             f"BETWEEN {offsets[0]} PRECEDING AND CURRENT ROW", f"BETWEEN CURRENT ROW AND {offsets[0]} FOLLOWING",
             f"BETWEEN {offsets[0]} PRECEDING AND {offsets[1]} FOLLOWING", f"{offsets[0]} PRECEDING",
@@ -514,6 +520,61 @@ class Query:
             "SELECT id, (SELECT 1 FROM m WHERE m.id = n.id + 3) IS NULL FROM n",
             "SELECT (SELECT id FROM m WHERE FALSE) IS NULL, (SELECT count(*) FROM m WHERE FALSE)",
             "SELECT n.id, q.c FROM n LEFT JOIN LATERAL (SELECT count(*) AS c FROM m WHERE m.k = n.k) AS q ON TRUE",
+        ), "rows"
+
+    def limited(self) -> Form:
+        """The first rows of windows that look ahead, and of joins that may miss a side."""
+        order = self.pick("", " DESC")
+        return self.pick(
+            f"SELECT id, lag(i, -{self.pick('1', '2')}) OVER (ORDER BY id{order}) AS l FROM n ORDER BY id{order} LIMIT {self.rng.randint(1, 3)}",
+            f"SELECT id, lead(q, {self.pick('1', '2', '3')}) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS l FROM (SELECT id, sum(id) OVER (ORDER BY id ROWS BETWEEN 1 FOLLOWING AND 3 FOLLOWING) AS q FROM n) AS r ORDER BY id LIMIT {self.rng.randint(1, 3)}",
+            f"SELECT n.id, q.c FROM n LEFT JOIN (SELECT k, 'b' AS c FROM m WHERE k = 1) AS q ON n.k = q.k ORDER BY c{order} NULLS {self.pick('FIRST', 'LAST')}, n.id LIMIT 3",
+            f"SELECT q.k, n.id FROM (SELECT k FROM m WHERE k = {self.pick('1', '2')}) AS q RIGHT JOIN n ON n.id = q.k ORDER BY q.k{order} NULLS {self.pick('FIRST', 'LAST')}, n.id LIMIT 4",
+        ), "ordered"
+
+    def settled(self) -> Form:
+        """What is of one type, one row or one order by what it is."""
+        return self.pick(
+            f"SELECT k, count(DISTINCT i), sum({self.pick('d', 'e')}) FROM n GROUP BY k HAVING sum({self.pick('d', 'e')}) {self.comparison()} 1",
+            "SELECT id, (SELECT g FROM generate_series(1, 3) AS s(g) WHERE g > 3) IS NULL FROM n",
+            "SELECT id, coalesce((SELECT g FROM generate_series(1, 3) AS s(g) WHERE g > 3), id) FROM n",
+            f"SELECT id, cardinality(ARRAY[id, {self.pick('2', 'k')}] || NULL), cardinality(NULL || ARRAY[id]) FROM n",
+            f"SELECT array_to_string(array_agg(DISTINCT i ORDER BY i), ','), array_to_string(array_agg({self.pick('id', 'i')} ORDER BY id DESC), ',') FROM n",
+            f"SELECT id FROM n WHERE x {self.comparison()} {self.pick('1e300', '1e20', '7.5e10', '0.25', '1' * 45)}",
+            f"SELECT id, CAST(INTERVAL '{self.pick('1 day 02:03', '3 hours 4 minutes', '1-2', '-1 day +1 hour')}' AS TEXT) FROM n",
+        ), "rows"
+
+    def multiplied(self) -> Form:
+        """Derived tables whose rows are multiplied, so that their keys are none."""
+        derived = self.pick(
+            "(SELECT DISTINCT k FROM n)", "(SELECT k, count(*) AS c FROM n GROUP BY k)", "(SELECT k FROM n UNION SELECT i FROM m)",
+            "(SELECT max(k) AS k FROM n)", "(SELECT k FROM n INTERSECT SELECT k FROM m)",
+        )  # fmt: skip
+        join = self.pick("JOIN m ON m.id >= a.k", "LEFT JOIN m ON m.k = a.k", "CROSS JOIN m", "RIGHT JOIN m ON m.id > a.k")
+        other, call = self.pick("m.id", "m.p", "m.i"), self.pick("count(DISTINCT m.i)", "count(*)", "sum(m.id)")
+        joined = f"SELECT a.k AS x, {other} AS y, {call} AS c FROM {derived} AS a {join} GROUP BY a.k, {other}"
+        return self.pick(
+            f"SELECT a.k, {call} FROM {derived} AS a {join} GROUP BY a.k, {other}",
+            f"SELECT x, sum(c) FROM ({joined}) AS q GROUP BY {self.pick('x', 'x, y', 'ROLLUP (x, y)')}",
+            f"SELECT DISTINCT x FROM ({joined}) AS q",
+            f"SELECT x FROM (SELECT DISTINCT a.k AS x, {other} AS y FROM {derived} AS a {join}) AS q {self.pick('INTERSECT', 'EXCEPT', 'UNION')} SELECT id FROM n",
+            f"SELECT k, count(*) FROM (SELECT k, unnest(ARRAY[3, 1, 3]) AS g FROM {derived} AS a) AS q GROUP BY k, g",
+            f"SELECT x, y, row_number() OVER (ORDER BY x NULLS FIRST, y DESC NULLS LAST) FROM (SELECT DISTINCT a.k AS x, {other} AS y FROM {derived} AS a {join}) AS q",
+            f"SELECT q.x, count(*) FROM n, LATERAL (SELECT m.k, count(*) FROM m WHERE m.id <> n.id GROUP BY m.k) AS q(x, y) GROUP BY q.x",
+        ), "rows"
+
+    def never_true(self) -> Form:
+        """Conditions that are never true, or known beforehand, about aggregates that have a row whatever they are given."""
+        call = self.pick("count(*)", "max(i)", "sum(id)")
+        never = self.pick("c = 1 AND c = 3", "c > 5 AND c < 3", "c IS NULL AND c = 0", "FALSE", "NULL", "c = 2 AND FALSE", "(SELECT FALSE)")
+        having = never.replace("c ", f"{call} ")
+        return self.pick(
+            f"SELECT c FROM (SELECT {call} AS c FROM n) AS q WHERE {never}",
+            f"SELECT {call} FROM n HAVING {having}",
+            f"SELECT k, {call} FROM n GROUP BY {self.pick('k', 'ROLLUP (k)', 'GROUPING SETS ((k), ())')} HAVING {having}",
+            f"SELECT m.id, q.c FROM m {self.pick('LEFT', 'RIGHT')} JOIN (SELECT {call} AS c FROM n) AS q ON {never}",
+            f"SELECT id FROM m WHERE {self.pick('', 'NOT ')}EXISTS (SELECT {call} FROM n HAVING {having})",
+            f"SELECT id, (SELECT {call} FROM n WHERE n.k = m.k HAVING {self.pick(f'{call} IS NULL', f'{call} > 1', 'count(*) = 0')}) FROM m",
         ), "rows"
 
     def mixed(self) -> Form:

@@ -27,7 +27,7 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuant
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder,
-    Operator, Projection, SkipType, Subquery, check_subquery_expr, lit,
+    Operator, Projection, SkipType, Subquery, check_subquery_expr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
@@ -255,6 +255,13 @@ fn rewrite(expr: Expr, is_inner: bool) -> Result<Transformed<Expr>> {
         Expr::ScalarSubquery(subquery) if is_correlated(&subquery) && counts_one(&subquery.subquery) => {
             Transformed::yes(lit(1_i64))
         }
+        Expr::ScalarSubquery(subquery)
+            if is_correlated(&subquery) && matches!(one_row(&subquery.subquery), OneRow::If(..)) =>
+        {
+            let Some(value) = value_if(&subquery.subquery)? else { return Err(refused("HAVING without GROUP BY")) };
+            check(&value, false)?;
+            Transformed::yes(Expr::ScalarSubquery(subquery_of(&Arc::new(value))))
+        }
         Expr::ScalarSubquery(subquery) if is_correlated(&subquery) => {
             check(&subquery.subquery, false)?;
             Transformed::no(Expr::ScalarSubquery(subquery))
@@ -296,6 +303,33 @@ fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
         LogicalPlan::Distinct(Distinct::All(input)) => value_of(input),
         LogicalPlan::Limit(limit) => value_of(&limit.input),
         _ => Expr::ScalarSubquery(subquery_of(plan)),
+    }
+}
+
+/// A query that has one row on a condition, as one that has one always, and NULL where the condition is not true: DataFusion
+/// loses the condition. `None` where more is between the condition and the value.
+fn value_if(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let (value, below) = match plan {
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => return value_if(&sort.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => return value_if(input),
+        LogicalPlan::Limit(limit) => return value_if(&limit.input),
+        LogicalPlan::Projection(projection) => match projection.expr.as_slice() {
+            [value] => (value.clone().unalias_nested().data, projection.input.as_ref()),
+            _ => return Ok(None),
+        },
+        LogicalPlan::Filter(filter) => match filter.input.schema().columns().as_slice() {
+            [column] => (Expr::Column(column.clone()), plan),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    match below {
+        LogicalPlan::Filter(_) => {
+            let OneRow::If(condition, input) = one_row(below) else { return Ok(None) };
+            let value = when(condition, value).end()?.alias(plan.schema().field(0).name());
+            Ok(Some(LogicalPlanBuilder::new_from_arc(input).project([value])?.build()?))
+        }
+        _ => Ok(None),
     }
 }
 

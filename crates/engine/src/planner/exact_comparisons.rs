@@ -11,7 +11,8 @@
 //! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes one of
 //!   microseconds, and so does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A
 //!   TIMESTAMP(9) beside columns of dates and other timestamps becomes a decimal of its
-//!   nanoseconds, and so do they.
+//!   nanoseconds, and so do they;
+//! - of a text beside a timestamp, nanoseconds of both: `t < '9000-01-01'` is an error. The text becomes a timestamp of microseconds.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
@@ -173,11 +174,12 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     });
     let is_beyond = types.iter().any(is_nano) && exprs.iter().any(|expr| is_beyond_nanoseconds(expr));
     if zone.is_some() || is_beyond {
-        let moment = DataType::Timestamp(TimeUnit::Microsecond, zone.flatten());
+        let moment = DataType::Timestamp(TimeUnit::Microsecond, zone.clone().flatten());
         for (expr, data_type) in exprs.iter_mut().zip(types) {
-            if *data_type == DataType::Date32 || is_beyond && is_nano(data_type) {
-                let date = std::mem::take(&mut **expr);
-                **expr = cast(date, moment.clone());
+            let is_other = *data_type == DataType::Date32 || zone.is_some() && is_text(data_type);
+            if is_other || is_beyond && is_nano(data_type) {
+                let other = std::mem::take(&mut **expr);
+                **expr = cast(other, moment.clone());
                 changed = true;
             }
         }
@@ -341,6 +343,11 @@ pub(super) fn common(value: &DataType, item: &DataType) -> Option<DataType> {
         (DataType::Float32, other) | (other, DataType::Float32) if is_wide_integer(other) => Some(DataType::Float64),
         (DataType::Date32, DataType::Timestamp(unit, zone)) | (DataType::Timestamp(unit, zone), DataType::Date32)
             if *unit != TimeUnit::Nanosecond =>
+        {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        (text, DataType::Timestamp(unit, zone)) | (DataType::Timestamp(unit, zone), text)
+            if is_text(text) && *unit != TimeUnit::Nanosecond =>
         {
             Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
         }

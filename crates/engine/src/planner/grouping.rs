@@ -1,4 +1,4 @@
-//! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets.
+//! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets. Positions in DISTINCT ON.
 //!
 //! DataFusion takes `GROUP BY (a, b)` for one struct, and numbers in ROLLUP, CUBE and GROUPING SETS
 //! for constants: `SELECT id, sum(v) .. GROUP BY ROLLUP (1)` is an error, expected sums by id and
@@ -8,11 +8,15 @@
 //! Columns in brackets become keys of their own, and positions what stands there in the SELECT
 //! list. Where more is meant than DataFusion reads, all sets are multiplied out: `GROUP BY a,
 //! ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d), (a, b), (a))`.
+//!
+//! `SELECT DISTINCT ON (1) ..` is of the first column. DataFusion takes the number for a constant, and gives one row. It wants
+//! the keys in the sequence of ORDER BY, too.
 
 use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, ObjectNamePart, Select, SelectItem, Value,
+    Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, ObjectNamePart, OrderBy, OrderByKind,
+    Select, SelectItem, Value,
 };
 
 use super::output_names;
@@ -36,7 +40,7 @@ pub(super) fn rewrite(select: &mut Select) -> Result<()> {
     if keys.len() == 1 && has_sets && keys.iter().all(is_plain) {
         return Ok(());
     }
-    let list = List(&select.projection);
+    let list = List { items: &select.projection, clause: "GROUP BY" };
     let mut sets: Vec<Vec<Expr>> = vec![Vec::new()];
     for key in keys {
         let parts = list.sets(key)?;
@@ -50,6 +54,27 @@ pub(super) fn rewrite(select: &mut Select) -> Result<()> {
         Some(only) if !has_sets && !only.is_empty() => only,
         last => vec![Expr::GroupingSets(sets.into_iter().chain(last).collect())],
     };
+    Ok(())
+}
+
+/// Puts positions in DISTINCT ON into words, and its keys into the sequence of ORDER BY, whose first they must be.
+///
+/// # Errors
+/// A position that is none.
+pub(super) fn rewrite_distinct_on(select: &mut Select, order: Option<&mut OrderBy>) -> Result<()> {
+    let Some(Distinct::On(keys)) = &mut select.distinct else { return Ok(()) };
+    let list = List { items: &select.projection, clause: "DISTINCT ON" };
+    for key in &mut *keys {
+        *key = list.name(key)?;
+    }
+    let Some(OrderByKind::Expressions(sorted)) = order.map(|order| &mut order.kind) else { return Ok(()) };
+    // A position that is none is told of when ORDER BY is planned.
+    let text = |key: &Expr| output_names::normalized(&list.name(key).unwrap_or_else(|_| key.clone()));
+    // A key that is there twice is more than DataFusion counts.
+    let mut seen = HashSet::new();
+    sorted.retain(|key| seen.insert(text(&key.expr)));
+    let sorted: Vec<_> = sorted.iter().map(|key| text(&key.expr)).collect();
+    keys.sort_by_key(|key| sorted.iter().position(|sorted| *sorted == text(key)).unwrap_or(sorted.len()));
     Ok(())
 }
 
@@ -110,8 +135,11 @@ fn check_number(sets: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message).with_hint("write those that are needed: GROUPING SETS ((a, b), (a))"))
 }
 
-/// The SELECT list, to whose columns positions point.
-struct List<'a>(&'a [SelectItem]);
+/// The SELECT list, to whose columns positions in a clause point.
+struct List<'a> {
+    items: &'a [SelectItem],
+    clause: &'static str,
+}
 
 impl List<'_> {
     /// The sets that a key of GROUP BY stands for.
@@ -151,21 +179,38 @@ impl List<'_> {
 
     /// What a position points to; any other key as it is.
     fn key(&self, key: &Expr) -> Result<Expr> {
-        let Expr::Value(value) = key else { return Ok(key.clone()) };
-        let Value::Number(number, _) = &value.value else { return Ok(key.clone()) };
-        let Ok(position) = number.parse::<usize>() else { return Ok(key.clone()) };
-        let before = position.checked_sub(1).and_then(|last| self.0.get(..=last)).unwrap_or_default();
+        Ok(match self.item(key)? {
+            // A number there is none, and this is asked more than once.
+            Some(
+                SelectItem::UnnamedExpr(Expr::Value(value))
+                | SelectItem::ExprWithAlias { expr: Expr::Value(value), .. },
+            ) => Expr::Nested(Box::new(Expr::Value(value.clone()))),
+            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr.clone(),
+            _ => key.clone(),
+        })
+    }
+
+    /// The name of the column that a position points to, where names of output columns come first; any other key as it is.
+    fn name(&self, key: &Expr) -> Result<Expr> {
+        match self.item(key)? {
+            Some(SelectItem::ExprWithAlias { alias, .. }) => Ok(Expr::Identifier(alias.clone())),
+            _ => self.key(key),
+        }
+    }
+
+    /// The column that a position points to, which has an expression; `None` for any other key.
+    fn item(&self, key: &Expr) -> Result<Option<&SelectItem>> {
+        let Expr::Value(value) = key else { return Ok(None) };
+        let Value::Number(number, _) = &value.value else { return Ok(None) };
+        let Ok(position) = number.parse::<usize>() else { return Ok(None) };
+        let before = position.checked_sub(1).and_then(|last| self.items.get(..=last)).unwrap_or_default();
         match before.last() {
-            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. })
-                if before.iter().all(|item| !is_star(item)) =>
+            Some(item @ (SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }))
+                if !before.iter().any(is_star) =>
             {
-                // A number there is none, and this is asked more than once.
-                Ok(match expr {
-                    Expr::Value(_) => Expr::Nested(Box::new(expr.clone())),
-                    other => other.clone(),
-                })
+                Ok(Some(item))
             }
-            _ => Err(Error::new(ErrorKind::Invalid, format!("GROUP BY has no column at position {position}"))
+            _ => Err(Error::new(ErrorKind::Invalid, format!("{} has no column at position {position}", self.clause))
                 .with_hint("positions count the columns of the SELECT list from 1; there is none behind a *")),
         }
     }

@@ -66,6 +66,7 @@ mod null_in_subqueries;
 mod null_offsets;
 mod null_safe_joins;
 mod one_nan;
+mod one_row_aggregates;
 mod only_values;
 mod order_names;
 mod ordered_aggregates;
@@ -114,6 +115,7 @@ mod temporal_types;
 mod timestamps;
 mod unbounded_windows;
 mod unnesting;
+mod unproved_keys;
 mod unseen;
 mod using_joins;
 mod value_texts;
@@ -210,7 +212,11 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     planners.push(Arc::new(using_joins::MergedColumns));
     // Before the one that DataFusion has for lists.
     planners.insert(0, Arc::new(list_concatenation::ListOperators));
-    builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
+    let planners = builder.relation_planners().get_or_insert_default();
+    planners.push(Arc::new(using_joins::UsingJoins));
+    if keeps("unproved_keys") {
+        planners.push(Arc::new(unproved_keys::Relations));
+    }
     learn::configure(builder)
 }
 
@@ -280,11 +286,17 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     if keeps("null_safe_joins") {
         rules = null_safe_joins::minded_by(rules);
     }
+    if keeps("one_row_aggregates") {
+        rules = one_row_aggregates::keep_conditions(rules);
+    }
     if keeps("volatile_filters") {
         rules = volatile_filters::stay(rules);
     }
     if keeps("guarded_cases") {
         rules = join_guards::of_keys(rules);
+    }
+    if keeps("unproved_keys") {
+        rules = unproved_keys::hidden_from(rules);
     }
     if keeps("correlated_names") {
         // Directly before the rule that it mends; before all, should that have another name one day.
@@ -649,10 +661,18 @@ fn fetch_first(query: &mut Query) {
     }
 }
 
-/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups.
-fn resolve(select: &mut Select, order: Option<&mut OrderBy>) -> ControlFlow<Error> {
-    let windows = if keeps("named_windows") { named_windows::rewrite(select, order) } else { Ok(()) };
-    match windows.and_then(|()| if keeps("grouping") { grouping::rewrite(select) } else { Ok(()) }) {
+/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups and of DISTINCT ON.
+fn resolve(select: &mut Select, mut order: Option<&mut OrderBy>) -> ControlFlow<Error> {
+    let mut resolved = || {
+        if keeps("named_windows") {
+            named_windows::rewrite(select, order.as_deref_mut())?;
+        }
+        if keeps("grouping") {
+            grouping::rewrite(select)?;
+        }
+        grouping::rewrite_distinct_on(select, order.as_deref_mut())
+    };
+    match resolved() {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     }

@@ -3,11 +3,15 @@
 //!
 //! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is
 //! one of NULLs.
+//!
+//! Of `lag(i, 1, 1.5)` the value for rows that have none is cut to the type of `i`: 1. Both become the
+//! type that has both, as in PostgreSQL.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::{LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -20,11 +24,26 @@ pub(super) struct NullOffsets;
 
 impl AnalyzerRule for NullOffsets {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        expressions::rewritten_if_any(plan, has_null_offset, |expr, schema| Ok(rewrite(expr, schema)))
+        expressions::rewritten_if_any(plan, is_asked, |expr, schema| Ok(rewrite(expr, schema)))
     }
 
     fn name(&self) -> &str {
         "null_offsets"
+    }
+}
+
+fn is_asked(expr: &Expr) -> bool {
+    has_null_offset(expr) || default_of(expr).is_some()
+}
+
+/// The number with a fraction that rows get which are not that far from another.
+fn default_of(expr: &Expr) -> Option<&ScalarValue> {
+    let Expr::WindowFunction(call) = expr else { return None };
+    match (["lead", "lag"].contains(&call.fun.name()), call.params.args.get(2)) {
+        (true, Some(Expr::Literal(value, _))) if !value.is_null() && !value.data_type().is_integer() => {
+            value.data_type().is_numeric().then_some(value)
+        }
+        _ => None,
     }
 }
 
@@ -44,7 +63,7 @@ fn is_null(expr: &Expr) -> bool {
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if !has_null_offset(&expr) {
-        return Transformed::no(expr);
+        return with_default(expr, schema);
     }
     let Expr::WindowFunction(call) = expr else { return Transformed::no(expr) };
     let WindowFunction { fun, mut params } = *call;
@@ -52,6 +71,25 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let null = Expr::Literal(ScalarValue::Null, None);
     params.args = data_type.map(|data_type| cast(null, data_type)).into_iter().collect();
     Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
+}
+
+/// A call whose value and default are of one type.
+fn with_default(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Some(default) = default_of(&expr).cloned() else { return Transformed::no(expr) };
+    let Expr::WindowFunction(mut call) = expr else { return Transformed::no(expr) };
+    let [value, _, last] = call.params.args.as_mut_slice() else {
+        return Transformed::no(Expr::WindowFunction(call));
+    };
+    let of_value = expressions::type_of(value, schema);
+    let wide = type_union_resolution(&[of_value.clone(), default.data_type()]).filter(|wide| *wide != of_value);
+    match wide.and_then(|wide| Some((default.cast_to(&wide).ok()?, wide))) {
+        Some((default, wide)) => {
+            *value = cast(std::mem::take(value), wide);
+            *last = Expr::Literal(default, None);
+            Transformed::yes(Expr::WindowFunction(call))
+        }
+        None => Transformed::no(Expr::WindowFunction(call)),
+    }
 }
 
 #[cfg(test)]

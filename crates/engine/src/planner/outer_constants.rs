@@ -3,7 +3,8 @@
 //! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2) keeps it through outer
 //! joins, which make rows with NULL in its place. So it takes `ORDER BY c LIMIT 3` above the join for sorted, and
 //! returns any three rows; groups by `c` it takes for sorted, too. While DataFusion's physical rules run, such inputs
-//! are hidden behind an [`unseen`] operator that promises nothing about its rows; when they are done, it goes again.
+//! are hidden behind an [`unseen`] operator that promises nothing about its rows; when they are done, it goes again from inputs
+//! that have no constants.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::unseen;
 
@@ -65,8 +66,11 @@ impl PhysicalOptimizerRule for Hide {
 impl PhysicalOptimizerRule for Show {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let shown = plan.transform_up(|node| match unseen::input_of(&node, HIDDEN) {
-            Some(input) => Ok(Transformed::yes(Arc::clone(input))),
-            None => Ok(Transformed::no(node)),
+            // A sort looks once more when it runs, and has its input pass if that is sorted.
+            Some(input) if input.equivalence_properties().constants().is_empty() => {
+                Ok(Transformed::yes(Arc::clone(input)))
+            }
+            _ => Ok(Transformed::no(node)),
         });
         Ok(shown?.data)
     }

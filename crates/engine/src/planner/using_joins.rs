@@ -13,13 +13,16 @@
 //!    A name that the sides write in other letters is the left side's.
 //! 4. In WHERE and ON it does not ask, and in a subquery it takes a column of the query around it first. So a column
 //!    without a table is written with an operator of ours, and looked up when that is planned.
+//!
+//! Without USING, too, DataFusion takes `id` for one of several in `WHERE t.id = u.id AND id < 3`: it takes the columns that a
+//! condition names for merged ones. Such an `id` is looked up as well, and ambiguous.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchema, DataFusionError, NullEquality, Result, TableReference};
+use datafusion::common::{Column, DFSchema, DataFusionError, NullEquality, Result, SchemaError, TableReference};
 use datafusion::config::ConfigOptions;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::logical_plan::Join as PlannedJoin;
@@ -35,10 +38,11 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr as PlannedExpr;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, Expr, GroupByExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select,
-    SelectItem, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    SelectItem, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::spellings::Spellings;
+use crate::statement::normal;
 use crate::{Error, ErrorKind};
 
 /// The operator around a column without a table; no text parses to it.
@@ -49,6 +53,9 @@ const MERGED: char = ' ';
 
 pub(super) fn rewrite(select: &mut Select) {
     if !select.from.iter().any(has_using) {
+        if let Some(condition) = select.selection.as_mut().filter(|condition| names_sides(condition)) {
+            look_up(condition);
+        }
         return;
     }
     select.from.iter_mut().for_each(nest);
@@ -62,6 +69,25 @@ pub(super) fn rewrite(select: &mut Select) {
     if let GroupByExpr::Expressions(exprs, _) = &mut select.group_by {
         exprs.iter_mut().for_each(look_up);
     }
+}
+
+/// Whether a condition has a name without a table that it has with two of them.
+fn names_sides(condition: &Expr) -> bool {
+    let (mut alone, mut tables) = (HashSet::new(), HashMap::<String, HashSet<String>>::new());
+    let _ = visit_expressions(condition, |expr| {
+        match expr {
+            Expr::Identifier(name) => drop(alone.insert(normal(name))),
+            Expr::CompoundIdentifier(path) => {
+                if let [table @ .., name] = path.as_slice() {
+                    let table: Vec<String> = table.iter().map(normal).collect();
+                    tables.entry(normal(name)).or_default().insert(table.join("."));
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    alone.iter().any(|name| tables.get(name).is_some_and(|tables| tables.len() > 1))
 }
 
 /// The sort of a join, and its USING or NATURAL, if it merges columns.
@@ -217,8 +243,22 @@ impl ExprPlanner for MergedColumns {
             PlannedExpr::OuterReferenceColumn(_, Column { name, .. }) => merged_column(schema, name),
             _ => None,
         };
-        Ok(PlannerResult::Planned(merged.map_or(expr.left, PlannedExpr::Column)))
+        match &expr.left {
+            PlannedExpr::Column(column @ Column { relation: None, name, .. })
+                if merged.is_none() && is_ambiguous(schema, name) =>
+            {
+                let field = Box::new(column.clone());
+                Err(DataFusionError::SchemaError(Box::new(SchemaError::AmbiguousReference { field }), Box::new(None)))
+            }
+            _ => Ok(PlannerResult::Planned(merged.map_or(expr.left, PlannedExpr::Column))),
+        }
     }
+}
+
+/// Whether several tables have a column of that name. One that is of no table comes first.
+fn is_ambiguous(schema: &DFSchema, name: &str) -> bool {
+    let found = schema.columns_with_unqualified_name(name);
+    found.len() > 1 && found.iter().filter(|column| column.relation.is_none()).count() != 1
 }
 
 /// The column that was merged of all others of that name.

@@ -25,6 +25,9 @@ use super::expressions;
 use super::interval_days::DAY_NANOS;
 use crate::{Error, ErrorKind};
 
+/// Digits of which every number, and its sum with a key of 32 bits, is a BIGINT.
+const BIGINT_DIGITS: i16 = 18;
+
 #[derive(Debug)]
 pub(super) struct WindowFrames;
 
@@ -53,16 +56,18 @@ impl AnalyzerRule for WindowFrames {
 /// `offsets`: those of the expression's node.
 fn rewrite(expr: Expr, schema: &DFSchema, offsets: Offsets) -> Result<Transformed<Expr>> {
     let Expr::WindowFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
-    let key = match call.params.order_by.first() {
-        Some(key) if call.params.window_frame.units == WindowFrameUnits::Range => {
-            expressions::type_of(&key.expr, schema)
-        }
-        _ => return Ok(Transformed::no(Expr::WindowFunction(call))),
+    let Some(key) = call.params.order_by.first().map(|key| expressions::type_of(&key.expr, schema)) else {
+        return Ok(Transformed::no(Expr::WindowFunction(call)));
     };
-    for bound in [&call.params.window_frame.start_bound, &call.params.window_frame.end_bound] {
-        check(bound, &key)?;
+    let mut changed = false;
+    if call.params.window_frame.units == WindowFrameUnits::Range {
+        for bound in [&call.params.window_frame.start_bound, &call.params.window_frame.end_bound] {
+            check(bound, &key)?;
+        }
+        changed = !has_ranges(&key) && by_groups(&mut call);
     }
-    let changed = !has_ranges(&key) && by_groups(&mut call) || with_room(&mut call, &key, offsets);
+    // The windows of a node have one order, be they of ranges or not.
+    changed |= with_room(&mut call, &key, offsets);
     let expr = Expr::WindowFunction(call);
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
@@ -132,36 +137,41 @@ impl Offsets {
     fn add(&mut self, offset: &str) {
         if let Some((whole, fraction)) = digits_of(offset) {
             (self.whole, self.fraction) = (self.whole.max(whole), self.fraction.max(fraction));
+        } else if let Ok(number) = offset.trim().parse::<f64>() {
+            // With an exponent: so many digits at least.
+            self.whole = self.whole.max(number.abs().log10().ceil().clamp(1.0, 76.0) as i16 + 1);
         } else if let Some(interval) = interval(offset) {
             self.has_time |= interval.nanoseconds % DAY_NANOS != 0;
         }
     }
 }
 
-/// Gives the key a type that reaches as far as its distances; whether it had another one.
+/// Gives the key a type that reaches as far as its distances, for DataFusion's sums of the two end nowhere: past the end of
+/// the type a frame has the rows of NULL, too. Whether it had another one.
 fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> bool {
+    let has_distance = offsets.whole > 0 || offsets.fraction > 0;
     let wide = match key {
         DataType::Date32 if offsets.has_time => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) if has_distance => {
             with_digits(i16::from(*precision) - i16::from(*scale), i16::from(*scale), offsets)
         }
-        integer if integer.is_integer() && offsets.fraction > 0 => with_digits(20, 0, offsets),
+        DataType::Int64 | DataType::UInt64 if has_distance => with_digits(20, 0, offsets),
+        integer if integer.is_integer() && has_distance => {
+            let is_near = offsets.whole <= BIGINT_DIGITS && offsets.fraction == 0;
+            if is_near { Some(DataType::Int64) } else { with_digits(10, 0, offsets) }
+        }
         _ => None,
     };
-    let Some(wide) = wide else { return false };
+    let Some(wide) = wide.filter(|wide| wide != key) else { return false };
     for key in call.params.order_by.iter_mut().take(1) {
         key.expr = cast(std::mem::take(&mut key.expr), wide.clone());
     }
     true
 }
 
-/// The type of a decimal key that has so many digits, if offsets have more.
+/// The type of a decimal that has all digits of such a key, of offsets, and of their sum.
 fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
-    if offsets.whole <= whole && offsets.fraction <= scale {
-        return None;
-    }
     let scale = scale.max(offsets.fraction);
-    // A sum of the key and an offset has a digit more.
     let precision = u8::try_from(whole.max(offsets.whole) + scale + 1).ok()?;
     let scale = i8::try_from(scale).ok()?;
     match precision {

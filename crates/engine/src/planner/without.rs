@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 const VARIABLE: &str = "ONEHOP_WITHOUT";
 
 /// Corrections that are no analyzer rules: of trees, of functions, and of DataFusion's own rules.
-const OTHERS: [&str; 33] = [
+const OTHERS: [&str; 35] = [
     "array_literals",
     "checked_sum",
     "coalesce",
@@ -31,6 +31,7 @@ const OTHERS: [&str; 33] = [
     "moment_medians",
     "named_windows",
     "null_safe_joins",
+    "one_row_aggregates",
     "order_names",
     "outer_aggregates",
     "outer_constants",
@@ -46,6 +47,7 @@ const OTHERS: [&str; 33] = [
     "subqueries_as_values",
     "table_names",
     "temporal",
+    "unproved_keys",
     "volatile_filters",
     "window_limits",
     "with_names",
