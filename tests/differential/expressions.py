@@ -540,7 +540,7 @@ class Query:
             "SELECT id, coalesce((SELECT g FROM generate_series(1, 3) AS s(g) WHERE g > 3), id) FROM n",
             f"SELECT id, cardinality(ARRAY[id, {self.pick('2', 'k')}] || NULL), cardinality(NULL || ARRAY[id]) FROM n",
             f"SELECT array_to_string(array_agg(DISTINCT i ORDER BY i), ','), array_to_string(array_agg({self.pick('id', 'i')} ORDER BY id DESC), ',') FROM n",
-            f"SELECT id FROM n WHERE x {self.comparison()} {self.pick('1e300', '1e20', '7.5e10', '0.25', '1' * 45)}",
+            f"SELECT id FROM n WHERE x {self.comparison()} {self.pick('1e300', '1e20', '7.5e10', '0.25', '1' * 45 + '.5')}",
             f"SELECT id, CAST(INTERVAL '{self.pick('1 day 02:03', '3 hours 4 minutes', '1-2', '-1 day +1 hour')}' AS TEXT) FROM n",
         ), "rows"
 

@@ -23,6 +23,7 @@ Avoided in `generate.py`, because the engines differ by design:
 
 import argparse
 import csv
+import math
 import random
 import re
 import sys
@@ -91,8 +92,9 @@ def exact_first(row: Row) -> tuple:
         for value in row
         if not isinstance(value, float)
     )
-    floats = tuple(float(f"{value:.6g}") for value in row if isinstance(value, float))
-    return (exact, floats)
+    floats = [float(f"{value:.6g}") for value in row if isinstance(value, float)]
+    # NaN is neither less nor greater, which a sort does not stand.
+    return (exact, tuple((math.isnan(value), 0.0 if math.isnan(value) else value) for value in floats))
 
 
 def compare(ours: Answer, theirs: Answer, ordered: bool) -> str | None:

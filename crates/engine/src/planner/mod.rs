@@ -296,7 +296,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         rules = join_guards::of_keys(rules);
     }
     if keeps("unproved_keys") {
-        rules = unproved_keys::hidden_from(rules);
+        rules = unproved_keys::proved_before(rules);
     }
     if keeps("correlated_names") {
         // Directly before the rule that it mends; before all, should that have another name one day.

@@ -1,4 +1,4 @@
-//! No column is taken for a key.
+//! No column is taken for a key that is none.
 //!
 //! DataFusion 55.2 notes at each node which columns determine others, and leaves out by it keys of GROUP BY and ORDER BY, a DISTINCT,
 //! a join. Its notes are wrong where the rows of a derived table are multiplied: by a join, by `unnest`, for each row around a
@@ -9,20 +9,22 @@
 //! ```
 //!
 //! groups by `d.id` alone, for an aggregate over a join notes that one of its keys determines the other. The planner adds columns to
-//! GROUP BY by the same notes. Tables of ours declare no keys, so that only such notes are there, and they are forgotten:
+//! GROUP BY by the same notes. Tables of ours declare no keys, so that only such notes are there:
 //!
-//! 1. When a relation of FROM is planned, before the SELECT around it is.
-//! 2. In what a rule of the optimizer is about to look at.
+//! 1. When a relation of FROM is planned, they are forgotten before the SELECT around it is.
+//! 2. Before a rule of the optimizer looks at them, they are made anew: what an aggregate groups by is a key of its rows, also under
+//!    other names, until rows are joined or made.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchemaRef, FunctionalDependencies, Result};
+use datafusion::common::{Dependency, FunctionalDependence, FunctionalDependencies, Result};
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::{Distinct, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::prelude::Expr;
 use datafusion::sql::sqlparser::ast::TableFactor;
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
@@ -31,32 +33,78 @@ type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 const LOOKING: [&str; 4] =
     ["replace_distinct_aggregate", "eliminate_join", "eliminate_duplicated_expr", "optimize_projections"];
 
-/// The rules, with those over plans without keys.
-pub(super) fn hidden_from(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict =
-        |rule: Rule| -> Rule { if LOOKING.contains(&rule.name()) { Arc::new(WithoutKeys(rule)) } else { rule } };
-    rules.into_iter().map(restrict).collect()
+/// The one of them that looks at a node after those below it.
+const BOTTOM_UP: &str = "replace_distinct_aggregate";
+
+/// The rules, with keys proved before each that looks at them.
+pub(super) fn proved_before(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut all: Vec<Rule> = Vec::with_capacity(rules.len() + LOOKING.len());
+    for rule in rules {
+        if LOOKING.contains(&rule.name()) {
+            all.push(Arc::new(ProvedKeys));
+        }
+        all.push(if rule.name() == BOTTOM_UP { Arc::new(TopDown(rule)) } else { rule });
+    }
+    all
 }
 
 #[derive(Debug)]
-struct WithoutKeys(Rule);
+struct ProvedKeys;
 
-impl OptimizerRule for WithoutKeys {
+/// A rule that sees a node before it changes what is below: a changed node has notes of DataFusion's again.
+#[derive(Debug)]
+struct TopDown(Rule);
+
+impl OptimizerRule for TopDown {
     fn name(&self) -> &str {
         self.0.name()
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
+        Some(ApplyOrder::TopDown)
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let plan = match self.apply_order() {
-            // It looks at the inputs of the node that it is given.
-            Some(_) => plan.map_children(|input| Ok(Transformed::no(without_keys(input)))).data()?,
-            None => plan.transform_up_with_subqueries(|node| Ok(Transformed::no(without_keys(node)))).data()?,
-        };
         self.0.rewrite(plan, config)
+    }
+}
+
+impl OptimizerRule for ProvedKeys {
+    fn name(&self) -> &str {
+        "proved_keys"
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        // The plan is the same: nothing else has to look at it again.
+        plan.transform_up_with_subqueries(|node| Ok(Transformed::no(with_keys(node, proved))))
+    }
+}
+
+/// The keys that a node has by what it is, over inputs that have theirs.
+fn proved(node: &LogicalPlan) -> FunctionalDependencies {
+    let columns = node.schema().fields().len();
+    match node {
+        LogicalPlan::Aggregate(node) => {
+            let keys = node.group_expr.len();
+            if keys == 0 || node.group_expr.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
+                return FunctionalDependencies::empty();
+            }
+            let is_nullable = (0..keys).any(|key| node.schema.field(key).is_nullable());
+            let key = FunctionalDependence::new((0..keys).collect(), (0..columns).collect(), is_nullable);
+            FunctionalDependencies::new(vec![key.with_mode(Dependency::Single)])
+        }
+        LogicalPlan::SubqueryAlias(node) => node.input.schema().functional_dependencies().clone(),
+        LogicalPlan::Projection(node) => {
+            let input = node.input.schema();
+            let place = |expr: &Expr| match expr.clone().unalias_nested().data {
+                Expr::Column(column) => input.maybe_index_of_column(&column),
+                _ => None,
+            };
+            // What is no column of the input has a place that none of them has.
+            let places: Vec<usize> = node.expr.iter().map(|expr| place(expr).unwrap_or(usize::MAX)).collect();
+            input.functional_dependencies().project_functional_dependencies(&places, columns)
+        }
+        _ => FunctionalDependencies::empty(),
     }
 }
 
@@ -84,50 +132,37 @@ impl RelationPlanner for Relations {
         // An error may come before the relation is reached.
         IS_ASKED.set(false);
         // Below the alias, too: of a LATERAL subquery the planner makes another.
-        let bare = planned?.transform_up(|node| Ok(Transformed::no(without_keys(node)))).data()?;
-        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(bare, None))))
+        let bare =
+            planned?.transform_up(|node| Ok(Transformed::no(with_keys(node, |_| FunctionalDependencies::empty()))));
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(bare.data()?, None))))
     }
 }
 
-/// A node that says of no column that it determines others. Those below it may still.
-fn without_keys(mut node: LogicalPlan) -> LogicalPlan {
-    if node.schema().functional_dependencies().is_empty() {
+/// A node that notes these keys. One that has the schema of its input notes what that does.
+fn with_keys(mut node: LogicalPlan, keys: fn(&LogicalPlan) -> FunctionalDependencies) -> LogicalPlan {
+    let keys = keys(&node);
+    if *node.schema().functional_dependencies() == keys {
         return node;
     }
-    match &mut node {
-        LogicalPlan::Projection(node) => forget(&mut node.schema),
-        LogicalPlan::Aggregate(node) => forget(&mut node.schema),
-        LogicalPlan::Window(node) => forget(&mut node.schema),
-        LogicalPlan::Join(node) => forget(&mut node.schema),
-        LogicalPlan::SubqueryAlias(node) => forget(&mut node.schema),
-        LogicalPlan::Unnest(node) => forget(&mut node.schema),
-        LogicalPlan::Union(node) => forget(&mut node.schema),
-        LogicalPlan::TableScan(node) => forget(&mut node.projected_schema),
-        LogicalPlan::Values(node) => forget(&mut node.schema),
-        LogicalPlan::EmptyRelation(node) => forget(&mut node.schema),
-        LogicalPlan::Distinct(Distinct::On(node)) => forget(&mut node.schema),
-        // Their schema is their input's.
-        LogicalPlan::Distinct(Distinct::All(input)) => forget_below(input),
-        LogicalPlan::Filter(node) => forget_below(&mut node.input),
-        LogicalPlan::Sort(node) => forget_below(&mut node.input),
-        LogicalPlan::Limit(node) => forget_below(&mut node.input),
-        LogicalPlan::Repartition(node) => forget_below(&mut node.input),
-        LogicalPlan::RecursiveQuery(node) => forget_below(&mut node.static_term),
-        _ => {}
+    let schema = match &mut node {
+        LogicalPlan::Projection(node) => &mut node.schema,
+        LogicalPlan::Aggregate(node) => &mut node.schema,
+        LogicalPlan::Window(node) => &mut node.schema,
+        LogicalPlan::Join(node) => &mut node.schema,
+        LogicalPlan::SubqueryAlias(node) => &mut node.schema,
+        LogicalPlan::Unnest(node) => &mut node.schema,
+        LogicalPlan::Union(node) => &mut node.schema,
+        LogicalPlan::TableScan(node) => &mut node.projected_schema,
+        LogicalPlan::Values(node) => &mut node.schema,
+        LogicalPlan::EmptyRelation(node) => &mut node.schema,
+        LogicalPlan::Distinct(Distinct::On(node)) => &mut node.schema,
+        _ => return node,
+    };
+    // They are of columns that the schema has.
+    if let Ok(noted) = schema.as_ref().clone().with_functional_dependencies(keys) {
+        *schema = Arc::new(noted);
     }
     node
-}
-
-fn forget(schema: &mut DFSchemaRef) {
-    let bare = Arc::unwrap_or_clone(Arc::clone(schema));
-    // Without any, they are valid.
-    if let Ok(bare) = bare.with_functional_dependencies(FunctionalDependencies::empty()) {
-        *schema = Arc::new(bare);
-    }
-}
-
-fn forget_below(input: &mut Arc<LogicalPlan>) {
-    *input = Arc::new(without_keys(input.as_ref().clone()));
 }
 
 #[cfg(test)]
@@ -137,7 +172,6 @@ mod tests {
 
     #[test]
     fn the_rules_are_there() {
-        let is_ours = |name: &str| name.starts_with("WithoutKeys");
-        assert_eq!(optimizer_rules().iter().filter(|rule| is_ours(&format!("{rule:?}"))).count(), LOOKING.len());
+        assert_eq!(optimizer_rules().iter().filter(|rule| rule.name() == "proved_keys").count(), LOOKING.len());
     }
 }
