@@ -306,8 +306,9 @@ fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
     }
 }
 
-/// A query that has one row on a condition, as one that has one always, and NULL where the condition is not true: DataFusion
-/// loses the condition. `None` where more is between the condition and the value.
+/// A query that has one row on a condition, as one that has one always, and NULL where the
+/// condition is not true: DataFusion loses the condition. `None` where more is between the
+/// condition and the value.
 fn value_if(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let (value, below) = match plan {
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => return value_if(&sort.input),
@@ -323,14 +324,9 @@ fn value_if(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         },
         _ => return Ok(None),
     };
-    match below {
-        LogicalPlan::Filter(_) => {
-            let OneRow::If(condition, input) = one_row(below) else { return Ok(None) };
-            let value = when(condition, value).end()?.alias(plan.schema().field(0).name());
-            Ok(Some(LogicalPlanBuilder::new_from_arc(input).project([value])?.build()?))
-        }
-        _ => Ok(None),
-    }
+    let (LogicalPlan::Filter(_), OneRow::If(condition, input)) = (below, one_row(below)) else { return Ok(None) };
+    let value = when(condition, value).end()?.alias(plan.schema().field(0).name());
+    Ok(Some(LogicalPlanBuilder::new_from_arc(input).project([value])?.build()?))
 }
 
 /// EXISTS of a correlated subquery.

@@ -12,7 +12,8 @@
 //!   microseconds, and so does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A
 //!   TIMESTAMP(9) beside columns of dates and other timestamps becomes a decimal of its
 //!   nanoseconds, and so do they;
-//! - of a text beside a timestamp, nanoseconds of both: `t < '9000-01-01'` is an error. The text becomes a timestamp of microseconds.
+//! - of a text beside a timestamp, nanoseconds of both: `t < '9000-01-01'` is an error. The text
+//!   becomes a timestamp of microseconds.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 

@@ -1,4 +1,5 @@
-//! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets. Positions in DISTINCT ON.
+//! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets.
+//! Positions in DISTINCT ON.
 //!
 //! DataFusion takes `GROUP BY (a, b)` for one struct, and numbers in ROLLUP, CUBE and GROUPING SETS
 //! for constants: `SELECT id, sum(v) .. GROUP BY ROLLUP (1)` is an error, expected sums by id and
@@ -9,10 +10,8 @@
 //! list. Where more is meant than DataFusion reads, all sets are multiplied out: `GROUP BY a,
 //! ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d), (a, b), (a))`.
 //!
-//! `SELECT DISTINCT ON (1) ..` is of the first column. DataFusion takes the number for a constant, and gives one row. It wants
-//! the keys in the sequence of ORDER BY, too.
-
-use std::collections::HashSet;
+//! `SELECT DISTINCT ON (1) ..` is of the first column. DataFusion takes the number for a constant,
+//! and gives one row. It wants the keys in the sequence of ORDER BY, too.
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, ObjectNamePart, OrderBy, OrderByKind,
@@ -57,7 +56,8 @@ pub(super) fn rewrite(select: &mut Select) -> Result<()> {
     Ok(())
 }
 
-/// Puts positions in DISTINCT ON into words, and its keys into the sequence of ORDER BY, whose first they must be.
+/// Puts positions in DISTINCT ON into words, and its keys into the sequence of ORDER BY, whose
+/// first they must be.
 ///
 /// # Errors
 /// A position that is none.
@@ -71,8 +71,7 @@ pub(super) fn rewrite_distinct_on(select: &mut Select, order: Option<&mut OrderB
     // A position that is none is told of when ORDER BY is planned.
     let text = |key: &Expr| output_names::normalized(&list.name(key).unwrap_or_else(|_| key.clone()));
     // A key that is there twice is more than DataFusion counts.
-    let mut seen = HashSet::new();
-    sorted.retain(|key| seen.insert(text(&key.expr)));
+    output_names::keep_first_of_equal(sorted, |key| text(&key.expr));
     let sorted: Vec<_> = sorted.iter().map(|key| text(&key.expr)).collect();
     keys.sort_by_key(|key| sorted.iter().position(|sorted| *sorted == text(key)).unwrap_or(sorted.len()));
     Ok(())
@@ -103,8 +102,7 @@ fn repeats(set: &[Expr]) -> bool {
 }
 
 fn keep_first_of_equal(set: &mut Vec<Expr>) {
-    let mut seen = HashSet::new();
-    set.retain(|key| seen.insert(output_names::normalized(key)));
+    output_names::keep_first_of_equal(set, output_names::normalized);
 }
 
 /// ROLLUP or CUBE within GROUPING SETS, which the parser takes for a function.
@@ -190,7 +188,8 @@ impl List<'_> {
         })
     }
 
-    /// The name of the column that a position points to, where names of output columns come first; any other key as it is.
+    /// The name of the column that a position points to, where names of output columns come first;
+    /// any other key as it is.
     fn name(&self, key: &Expr) -> Result<Expr> {
         match self.item(key)? {
             Some(SelectItem::ExprWithAlias { alias, .. }) => Ok(Expr::Identifier(alias.clone())),

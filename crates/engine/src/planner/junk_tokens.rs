@@ -1,7 +1,7 @@
 //! Tokens beside each other that the parser would take for something else than is meant.
 //!
-//! It takes the letters of `0b11` and `1st`, and the second string of `'a' 'b'`, for the name of a column. PostgreSQL makes
-//! one string of two where they are on two lines.
+//! It takes the letters of `0b11` and `1st`, and the second string of `'a' 'b'`, for the name of a
+//! column. PostgreSQL makes one string of two where they are on two lines.
 
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 

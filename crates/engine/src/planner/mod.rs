@@ -92,6 +92,7 @@ mod rounding_casts;
 mod row_locks;
 mod row_values;
 mod rows_of_functions;
+mod rules;
 mod same_names;
 mod scalar_subqueries;
 mod set_operations;
@@ -661,7 +662,8 @@ fn fetch_first(query: &mut Query) {
     }
 }
 
-/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups and of DISTINCT ON.
+/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups
+/// and of DISTINCT ON.
 fn resolve(select: &mut Select, mut order: Option<&mut OrderBy>) -> ControlFlow<Error> {
     let mut resolved = || {
         if keeps("named_windows") {

@@ -4,8 +4,8 @@
 //! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is
 //! one of NULLs.
 //!
-//! Of `lag(i, 1, 1.5)` the value for rows that have none is cut to the type of `i`: 1. Both become the
-//! type that has both, as in PostgreSQL.
+//! Of `lag(i, 1, 1.5)` the value for rows that have none is cut to the type of `i`: 1. Both become
+//! the type that has both, as in PostgreSQL.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};

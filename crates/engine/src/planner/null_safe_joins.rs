@@ -14,18 +14,12 @@ use datafusion::logical_expr::{Join, JoinType, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use super::rules::{Rule, restricted};
 
 /// DataFusion's rules, with these two restricted.
 pub(super) fn minded_by(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict = |rule: Rule| -> Rule {
-        match rule.name() {
-            "extract_equijoin_predicate" => Arc::new(KeysWithoutNull(rule)),
-            "eliminate_cross_join" => Arc::new(KeptTogether(rule)),
-            _ => rule,
-        }
-    };
-    rules.into_iter().map(restrict).collect()
+    let rules = restricted(rules, "extract_equijoin_predicate", |rule| Arc::new(KeysWithoutNull(rule)));
+    restricted(rules, "eliminate_cross_join", |rule| Arc::new(KeptTogether(rule)))
 }
 
 #[derive(Debug)]

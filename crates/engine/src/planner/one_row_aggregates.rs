@@ -1,8 +1,9 @@
 //! A condition without a column stays above an aggregate that has a row whatever it is given.
 //!
-//! `SELECT c FROM (SELECT count(*) AS c FROM t) WHERE c = 1 AND c = 3` has no row. DataFusion 55.2 finds that both are never true,
-//! and moves FALSE, which names no column, below the aggregate, as it does with conditions on its keys: the count is 0, and there is a
-//! row. So it is with the side of a join that is joined ON FALSE, and with the total of ROLLUP and GROUPING SETS.
+//! `SELECT c FROM (SELECT count(*) AS c FROM t) WHERE c = 1 AND c = 3` has no row. DataFusion 55.2
+//! finds that both are never true, and moves FALSE, which names no column, below the aggregate, as
+//! it does with conditions on its keys: the count is 0, and there is a row. So it is with the side
+//! of a join that is joined ON FALSE, and with the total of ROLLUP and GROUPING SETS.
 
 use std::sync::Arc;
 
@@ -15,13 +16,11 @@ use datafusion::optimizer::simplify_expressions::simplify_predicates;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use super::rules::{Rule, restricted};
 
 /// The rules, with the one that moves conditions down restricted.
 pub(super) fn keep_conditions(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict =
-        |rule: Rule| -> Rule { if rule.name() == "push_down_filter" { Arc::new(AboveOneRow(rule)) } else { rule } };
-    rules.into_iter().map(restrict).collect()
+    restricted(rules, "push_down_filter", |rule| Arc::new(AboveOneRow(rule)))
 }
 
 #[derive(Debug)]

@@ -6,10 +6,8 @@
 //! Of `any_value(k ORDER BY v)` it drops the ORDER BY, for any value will do: the first row's, expected the first in that order
 //! (seen in 55.2.0). It becomes `first_value(k ORDER BY v) IGNORE NULLS`.
 //!
-//! A key that is there twice, as in `string_agg(s, ',' ORDER BY id, id)`, orders nothing more, and goes: DataFusion counts the keys
-//! again when they are values of a group, and fails.
-
-use std::collections::HashSet;
+//! A key that is there twice, as in `string_agg(s, ',' ORDER BY id, id)`, orders nothing more, and
+//! goes: DataFusion counts the keys again when they are values of a group, and fails.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
@@ -19,26 +17,21 @@ use datafusion::logical_expr::{Aggregate, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::sql::sqlparser::ast::{
-    self, FunctionArgumentClause, FunctionArguments, Ident, NullTreatment, ObjectName, OrderByExpr,
+    self, FunctionArgumentClause, FunctionArguments, Ident, NullTreatment, ObjectName,
 };
 
 use super::output_names;
 use crate::statement::normal;
 use crate::{Error, ErrorKind};
 
-/// Keys of ORDER BY without those that are there before.
-fn keep_first_of_equal(keys: &mut Vec<OrderByExpr>) {
-    let mut seen = HashSet::new();
-    keys.retain(|key| seen.insert(output_names::normalized(&key.expr)));
-}
-
-/// Gives `any_value` in an order the function that minds orders, and every aggregate an order without repetition.
+/// Gives `any_value` in an order the function that minds orders, and every aggregate an order
+/// without repetition.
 pub(super) fn rewrite(expr: &mut ast::Expr) {
     let ast::Expr::Function(call) = expr else { return };
     if let FunctionArguments::List(list) = &mut call.args {
         for clause in &mut list.clauses {
             if let FunctionArgumentClause::OrderBy(keys) = clause {
-                keep_first_of_equal(keys);
+                output_names::keep_first_of_equal(keys, |key| output_names::normalized(&key.expr));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! What is constant on the side of an outer join that may be missing is not constant in the join.
 //!
-//! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2) keeps it through outer
-//! joins, which make rows with NULL in its place. So it takes `ORDER BY c LIMIT 3` above the join for sorted, and
-//! returns any three rows; groups by `c` it takes for sorted, too. While DataFusion's physical rules run, such inputs
-//! are hidden behind an [`unseen`] operator that promises nothing about its rows; when they are done, it goes again from inputs
+//! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2)
+//! keeps it through outer joins, which make rows with NULL in its place. So it takes `ORDER BY c
+//! LIMIT 3` above the join for sorted, and returns any three rows; groups by `c` it takes for
+//! sorted, too. While DataFusion's physical rules run, such inputs are hidden behind an [`unseen`]
+//! operator that promises nothing about its rows; when they are done, it goes again from inputs
 //! that have no constants.
 
 use std::sync::Arc;

@@ -159,6 +159,12 @@ pub(super) fn rewrite_order(query: &mut Query) {
     }
 }
 
+/// Items without those whose text is that of one before.
+pub(super) fn keep_first_of_equal<T>(items: &mut Vec<T>, text: impl Fn(&T) -> String) {
+    let mut seen = HashSet::new();
+    items.retain(|item| seen.insert(text(item)));
+}
+
 /// An expression in words that do not depend on the case of its names.
 pub(super) fn normalized(expr: &Expr) -> String {
     let mut expr = expr.clone();

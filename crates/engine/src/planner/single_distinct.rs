@@ -12,14 +12,11 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use super::rules::{Rule, restricted};
 
 /// DataFusion's logical rules, with that one restricted.
 pub(super) fn optimizer_rules() -> Vec<Rule> {
-    let restrict = |rule: Rule| -> Rule {
-        if rule.name() == "single_distinct_aggregation_to_group_by" { Arc::new(WhereTypesStay(rule)) } else { rule }
-    };
-    Optimizer::new().rules.into_iter().map(restrict).collect()
+    restricted(Optimizer::new().rules, "single_distinct_aggregation_to_group_by", |rule| Arc::new(WhereTypesStay(rule)))
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Names of columns by their letters: `Id`, `ID` and `id` have the same.
 //!
-//! A join by USING or NATURAL JOIN finds a column of exactly the name first, and then the only one of the same letters.
+//! A join by USING or NATURAL JOIN finds a column of exactly the name first, and then the only one
+//! of the same letters.
 
 use std::collections::HashMap;
 
@@ -26,7 +27,8 @@ impl<'n> FromIterator<&'n str> for Spellings<'n> {
 }
 
 impl<'n> Spellings<'n> {
-    /// The column that a name means, as it is written: exactly that one, or the only one of the same letters.
+    /// The column that a name means, as it is written: exactly that one, or the only one of the
+    /// same letters.
     pub fn of(&self, name: &str) -> Option<&'n str> {
         let same = self.by_letters.get(&name.to_lowercase())?;
         match same.as_slice() {
@@ -35,7 +37,8 @@ impl<'n> Spellings<'n> {
         }
     }
 
-    /// The names that are also another side's, as each of both writes them. A column that a side has exactly is no other's.
+    /// The names that are also another side's, as each of both writes them. A column that a side
+    /// has exactly is no other's.
     pub fn common<'m>(&self, others: &Spellings<'m>) -> Vec<(&'n str, &'m str)> {
         let pair = |name: &&'n str| {
             let other = others.of(name)?;

@@ -1,19 +1,20 @@
 //! No column is taken for a key that is none.
 //!
-//! DataFusion 55.2 notes at each node which columns determine others, and leaves out by it keys of GROUP BY and ORDER BY, a DISTINCT,
-//! a join. Its notes are wrong where the rows of a derived table are multiplied: by a join, by `unnest`, for each row around a
-//! LATERAL or correlated subquery.
+//! DataFusion 55.2 notes at each node which columns determine others, and leaves out by it keys of
+//! GROUP BY and ORDER BY, a DISTINCT, a join. Its notes are wrong where the rows of a derived table
+//! are multiplied: by a join, by `unnest`, for each row around a LATERAL or correlated subquery.
 //!
 //! ```sql
 //! SELECT d.id, count(DISTINCT u.w) FROM (SELECT DISTINCT id FROM t) d JOIN u ON u.t_id = d.id GROUP BY d.id, u.id
 //! ```
 //!
-//! groups by `d.id` alone, for an aggregate over a join notes that one of its keys determines the other. The planner adds columns to
-//! GROUP BY by the same notes. Tables of ours declare no keys, so that only such notes are there:
+//! groups by `d.id` alone, for an aggregate over a join notes that one of its keys determines the
+//! other. The planner adds columns to GROUP BY by the same notes. Tables of ours declare no keys,
+//! so that only such notes are there:
 //!
 //! 1. When a relation of FROM is planned, they are forgotten before the SELECT around it is.
-//! 2. Before a rule of the optimizer looks at them, they are made anew: what an aggregate groups by is a key of its rows, also under
-//!    other names, until rows are joined or made.
+//! 2. Before a rule of the optimizer looks at them, they are made anew: what an aggregate groups by
+//!    is a key of its rows, also under other names, until rows are joined or made.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
 use datafusion::sql::sqlparser::ast::TableFactor;
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use super::rules::{Rule, restricted};
 
 /// The rules that look which columns determine others.
 const LOOKING: [&str; 4] =
@@ -39,19 +40,17 @@ const BOTTOM_UP: &str = "replace_distinct_aggregate";
 /// The rules, with keys proved before each that looks at them.
 pub(super) fn proved_before(rules: Vec<Rule>) -> Vec<Rule> {
     let mut all: Vec<Rule> = Vec::with_capacity(rules.len() + LOOKING.len());
-    for rule in rules {
+    for rule in restricted(rules, BOTTOM_UP, |rule| Arc::new(TopDown(rule))) {
         if LOOKING.contains(&rule.name()) {
             all.push(Arc::new(ProvedKeys));
         }
-        all.push(if rule.name() == BOTTOM_UP { Arc::new(TopDown(rule)) } else { rule });
+        all.push(rule);
     }
     all
 }
 
-#[derive(Debug)]
-struct ProvedKeys;
-
-/// A rule that sees a node before it changes what is below: a changed node has notes of DataFusion's again.
+/// A rule that sees a node before it changes what is below: a changed node has notes of
+/// DataFusion's again.
 #[derive(Debug)]
 struct TopDown(Rule);
 
@@ -68,6 +67,9 @@ impl OptimizerRule for TopDown {
         self.0.rewrite(plan, config)
     }
 }
+
+#[derive(Debug)]
+struct ProvedKeys;
 
 impl OptimizerRule for ProvedKeys {
     fn name(&self) -> &str {
@@ -100,7 +102,7 @@ fn proved(node: &LogicalPlan) -> FunctionalDependencies {
                 Expr::Column(column) => input.maybe_index_of_column(&column),
                 _ => None,
             };
-            // What is no column of the input has a place that none of them has.
+            // An expression that is no column of the input has a place that no column has.
             let places: Vec<usize> = node.expr.iter().map(|expr| place(expr).unwrap_or(usize::MAX)).collect();
             input.functional_dependencies().project_functional_dependencies(&places, columns)
         }

@@ -14,8 +14,9 @@
 //! 4. In WHERE and ON it does not ask, and in a subquery it takes a column of the query around it first. So a column
 //!    without a table is written with an operator of ours, and looked up when that is planned.
 //!
-//! Without USING, too, DataFusion takes `id` for one of several in `WHERE t.id = u.id AND id < 3`: it takes the columns that a
-//! condition names for merged ones. Such an `id` is looked up as well, and ambiguous.
+//! Without USING, too, DataFusion takes `id` for one of several in `WHERE t.id = u.id AND id < 3`:
+//! it takes the columns that a condition names for merged ones. Such an `id` is looked up as well,
+//! and ambiguous.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

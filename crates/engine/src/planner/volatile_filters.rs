@@ -21,13 +21,11 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
 
-type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+use super::rules::{Rule, restricted};
 
 /// The rules, with that one restricted.
 pub(super) fn stay(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict =
-        |rule: Rule| -> Rule { if rule.name() == "push_down_filter" { Arc::new(WhatIsCertain(rule)) } else { rule } };
-    rules.into_iter().map(restrict).collect()
+    restricted(rules, "push_down_filter", |rule| Arc::new(WhatIsCertain(rule)))
 }
 
 #[derive(Debug)]

@@ -146,8 +146,8 @@ impl Offsets {
     }
 }
 
-/// Gives the key a type that reaches as far as its distances, for DataFusion's sums of the two end nowhere: past the end of
-/// the type a frame has the rows of NULL, too. Whether it had another one.
+/// Gives the key a type that reaches as far as its distances, for DataFusion's sums of the two end
+/// nowhere: past the end of the type a frame has the rows of NULL, too. Whether it had another one.
 fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> bool {
     let has_distance = offsets.whole > 0 || offsets.fraction > 0;
     let wide = match key {

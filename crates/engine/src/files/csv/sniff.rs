@@ -12,8 +12,8 @@
 //! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's
 //!    quotes hold together.
 //! 5. The first record is a header if all columns are text, or if one of its fields is of another
-//!    class (text, number, moment, boolean) than the column below it, or if it is empty. A column of
-//!    times alone, the first record's field among them, has no name there.
+//!    class (text, number, moment, boolean) than the column below it, or if it is empty. A column
+//!    of times alone, the first record's field among them, has no name there.
 //! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the
 //!    sample.
 
