@@ -224,6 +224,7 @@ class Query:
         return self.pick(
             f"CASE WHEN i = 0 THEN {self.pick('FALSE', 'TRUE', 'NULL')} ELSE 8 / i {self.comparison()} {number} END",
             f"CASE WHEN i <> 0 THEN 1 / i = {number} END",
+            f"CASE WHEN n.i <> 0 THEN (SELECT 8 / n.i) {self.comparison()} {number} END",
             f"CASE WHEN i <> 0 THEN 8 % i > {number} ELSE p END",
             f"CASE WHEN s ~ '^[0-9]+$' THEN CAST(s AS INT) > {number} END",
             f"CASE WHEN s ~ '^[0-9]+$' THEN CAST(s AS INT) IN (1, {number}) ELSE FALSE END",
@@ -381,10 +382,15 @@ class Query:
             f"SELECT a.id, b.id FROM n AS a {join} m AS b ON {more}",
             f"SELECT a.id, b.id, c.id FROM n AS a JOIN m AS b ON a.k IS NOT DISTINCT FROM b.k JOIN n AS c ON c.i = b.i WHERE {more}",
             f"SELECT id FROM n WHERE k {self.pick('', 'NOT ')}IN (SELECT k FROM m{self.pick('', ' WHERE k > 1', ' WHERE FALSE')})",
+            f"SELECT id FROM n WHERE {self.settled_value()} {self.pick('', 'NOT ', 'NOT ')}IN (SELECT k FROM m{self.pick('', ' WHERE k > 1', ' WHERE FALSE')})",
             f"SELECT id FROM n WHERE (k, i) {self.pick('', 'NOT ')}IN (SELECT k, i FROM m)",
             f"SELECT id, k {self.pick('', 'NOT ')}IN (SELECT k FROM m WHERE m.id > n.id) FROM n",
             "SELECT id FROM n WHERE (k IN (SELECT m.k FROM m WHERE m.id < n.id)) IN (SELECT p FROM m) OR id = 2",
         ), "rows"
+
+    def settled_value(self) -> str:
+        """A value that names a column, and is a constant for all that."""
+        return self.pick("CASE WHEN FALSE THEN k END", "CASE WHEN TRUE THEN 9 ELSE k END", "coalesce(9, k)", "k + NULL", "nullif(k, k)")
 
     def using(self) -> Form:
         join = self.pick("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")

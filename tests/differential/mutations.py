@@ -85,6 +85,7 @@ MUTATIONS: dict[str, list[str]] = {
     "unbounded_windows": ["expressions", "run"],
     "unproved_keys": ["expressions"],
     "using_hints": ["expressions"],
+    "values_without_from": ["expressions"],
     "volatile_filters": ["expressions"],
     "volatile_values": ["expressions"],
     "window_frames": ["expressions"],

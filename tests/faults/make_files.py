@@ -5,6 +5,7 @@
 The files are part of the repository. This script says how they came to be, and makes them again.
 """
 
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,9 +60,47 @@ def arrow() -> None:
         writer.write_table(table)
 
 
+TEXTS = [
+    *("2024-02-29 10:11:12+02", "2024-02-29 10:11:12.1234575", "-2024-01-01", "0000-01-01", "2024/02/29", "2024-02-29"),
+    *("101112", "1011", "10:11:12", "1.5", "2.50", "-2.5", "1e2", "1e309", "1e-400", "1e39", "2 hours 3", "1", "yes", "x", ""),
+]
+
+
+def encoded() -> None:
+    """Each column twice: as a dictionary, and plain."""
+    doubles = [0.0, -0.0, 2.5, -3.7, None, 1e20, float("nan")]
+    decimals = [Decimal(text) for text in ("1.50", "-2.55", "0.05", "2.50", "-0.50", "7.00", "9.99")]
+    moments = [0, 1_720_000_000_123_456, -1, None, 86_400_000_000, 1, 2]
+    rows = len(TEXTS)
+    columns = {"i": pa.array(range(rows))}
+    for name, values in (
+        ("text", pa.array(TEXTS)),
+        ("double", pa.array((doubles * rows)[:rows])),
+        ("decimal", pa.array((decimals * rows)[:rows], pa.decimal128(5, 2))),
+        ("boolean", pa.array(([True, False, None] * rows)[:rows])),
+        ("moment", pa.array((moments * rows)[:rows], pa.timestamp("us"))),
+        ("bytes", pa.array(([b"ab", b"\x00", None] * rows)[:rows])),
+    ):
+        columns[f"{name}_dict"], columns[name] = values.dictionary_encode(), values
+    feather.write_feather(pa.table(columns), FILES / "encoded.arrow", compression="uncompressed")
+    # Arrow's Parquet has dictionaries of texts alone.
+    pq.write_table(pa.table({name: columns[name] for name in ("i", "text_dict", "text")}), FILES / "encoded.parquet")
+    keys = pa.array([0, 1, None, 2], pa.int8())
+    null_values = {
+        "text": pa.array(["x", None, "y"]),
+        "number": pa.array([1, None, 3]),
+        "decimal": pa.array([Decimal("1.50"), None, Decimal("3.00")], pa.decimal128(5, 2)),
+        "day": pa.array([0, None, 2], pa.date32()),
+    }
+    table = pa.table({name: pa.DictionaryArray.from_arrays(keys, values) for name, values in null_values.items()})
+    runs = pa.RunEndEncodedArray.from_arrays([1, 3, 4], pa.array([0.0, None, -0.0]))
+    feather.write_feather(table.append_column("run", runs), FILES / "null_values.arrow", compression="uncompressed")
+
+
 if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
     parquet()
     intervals()
     without_row_groups()
     arrow()
+    encoded()

@@ -215,7 +215,7 @@ def test_a_query_is_cancelled_from_another_thread(connection):
     timer.start()
     with pytest.raises(psycopg.errors.QueryCanceled):
         connection.execute(
-            "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b WHERE a.value = -b.value"
+            "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b WHERE a.a = -b.b"
         )
     timer.join()
     assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -6,13 +6,15 @@
 
 use std::fmt;
 
-use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
 use onehop_io::rados::{self, Problem};
 
 pub(crate) use self::suggest::nearest;
+use crate::catalog::names::sql_name;
 use crate::files;
 use crate::planner::MAX_NESTED;
+use crate::type_words;
 
 /// The result of anything the engine does.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -315,7 +317,10 @@ impl From<onehop_segment::Error> for Error {
             Segment::Version { .. } | Segment::Feature { .. } => {
                 Self::new(ErrorKind::TooNew, e.to_string()).with_hint(NEWER).with_source(e)
             }
-            Segment::Type { .. } => Self::new(ErrorKind::Invalid, e.to_string()).with_source(e),
+            Segment::Type { ref data_type, .. } => {
+                let message = e.to_string().replacen(&data_type.to_string(), &sql_name(data_type), 1);
+                Self::new(ErrorKind::Invalid, message).with_source(e)
+            }
             Segment::Null { .. } => Self::new(ErrorKind::Data, e.to_string()).breaking(Rule::NotNull).with_source(e),
             Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
             Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
@@ -436,6 +441,11 @@ impl From<DataFusionError> for Error {
                     let error = Self::new(ErrorKind::Invalid, refusal).with_source(other);
                     return error.with_hint("CAST(x AS type) makes one of another type of it");
                 }
+                if let Some(column) = ungrouped_column(&message) {
+                    let message = format!("column \"{column}\" must be in GROUP BY, or in an aggregate function");
+                    let error = Self::new(ErrorKind::Invalid, message).with_source(other);
+                    return error.with_hint(format!("GROUP BY {column}, or any_value({column})"));
+                }
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));
                 Self { hint, ..Self::new(kind, message).with_source(other) }
@@ -453,35 +463,21 @@ fn refused_argument(text: &str) -> Option<&str> {
 
 /// What DataFusion says of a function that does not take arguments of these types, behind a list of all that it has tried.
 fn unmatched_call(text: &str) -> Option<String> {
-    const NAMES: [(&str, &str); 16] = [
-        ("Boolean", "BOOLEAN"),
-        ("Date32", "DATE"),
-        ("Float32", "REAL"),
-        ("Float64", "DOUBLE"),
-        ("Int16", "SMALLINT"),
-        ("Int32", "INTEGER"),
-        ("Int64", "BIGINT"),
-        ("Int8", "TINYINT"),
-        ("LargeUtf8", "VARCHAR"),
-        ("Null", "NULL"),
-        ("UInt16", "SMALLINT UNSIGNED"),
-        ("UInt32", "INTEGER UNSIGNED"),
-        ("UInt64", "BIGINT UNSIGNED"),
-        ("UInt8", "TINYINT UNSIGNED"),
-        ("Utf8", "VARCHAR"),
-        ("Utf8View", "VARCHAR"),
-    ];
     let (_, call) = text.split_once("No function matches the given name and argument types '")?;
     let (call, _) = call.split_once("'. You might need")?;
     let (name, types) = call.strip_suffix(')')?.split_once('(')?;
     if types.is_empty() {
         return Some(format!("function {name} takes arguments"));
     }
-    let in_sql = |known: &str| {
-        NAMES.iter().find(|(arrow, _)| *arrow == known).map_or(known.to_string(), |(_, sql)| (*sql).into())
-    };
-    let types: Vec<String> = types.split(", ").map(in_sql).collect();
-    Some(format!("function {name} takes no arguments of the types ({})", types.join(", ")))
+    Some(format!("function {name} takes no arguments of the types ({})", type_words::in_sql(types)))
+}
+
+/// The column that is neither grouped by nor aggregated.
+fn ungrouped_column(text: &str) -> Option<String> {
+    let (_, column) = text.split_once(" must be in GROUP BY or an aggregate function: ")?;
+    let (_, column) = column.split_once("column \"")?;
+    let (column, _) = column.split_once("\" must appear in the GROUP BY clause")?;
+    Some(column.to_string())
 }
 
 /// Where a parser's error is. It says so at the end of its message, and nowhere else.
@@ -559,11 +555,14 @@ fn plain_message(e: &DataFusionError) -> String {
             arrow::error::ArrowError::DivideByZero => "division by zero".into(),
             // Without the name of the variant before it.
             arrow::error::ArrowError::CastError(text) | arrow::error::ArrowError::InvalidArgumentError(text) => {
-                text.clone()
+                type_words::in_sql(text)
             }
             inner => inner.to_string(),
         },
         DataFusionError::ObjectStore(inner) => chain(&**inner),
+        DataFusionError::Plan(_) | DataFusionError::NotImplemented(_) => {
+            type_words::in_sql(&e.strip_backtrace_message())
+        }
         other => other.strip_backtrace_message(),
     }
 }
@@ -605,10 +604,27 @@ impl StripBacktrace for DataFusionError {
     }
 }
 
+/// A column of a table that the query does not read.
+fn unknown_qualifier(table: &TableReference, column: &str, known: &[Column]) -> Error {
+    let message = format!("there is no table {table} in this query, of which {table}.{column} could be a column");
+    let mut tables: Vec<String> =
+        known.iter().filter_map(|known| known.relation.as_ref()).map(ToString::to_string).collect();
+    tables.dedup();
+    let error = Error::new(ErrorKind::NotFound, message).of(Object::Table);
+    match tables.as_slice() {
+        [] => error,
+        tables => error.with_hint(format!("tables here: {}; FROM t AS x names one x", tables.join(", "))),
+    }
+}
+
 fn schema_error(e: SchemaError) -> Error {
     match &e {
         SchemaError::FieldNotFound { field, valid_fields } => {
+            let is_of = |table: &TableReference, known: &Column| known.relation.as_ref() == Some(table);
             let error = match &field.relation {
+                Some(table) if !valid_fields.is_empty() && !valid_fields.iter().any(|known| is_of(table, known)) => {
+                    return unknown_qualifier(table, &field.name, valid_fields);
+                }
                 Some(table) => {
                     Error::new(ErrorKind::NotFound, format!("there is no column \"{}\" in {table}", field.name))
                 }
@@ -633,10 +649,14 @@ fn schema_error(e: SchemaError) -> Error {
 mod suggest {
     //! The nearest of some names, as a person would see it.
 
-    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong, case never counts.
+    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong, and one of three, case never
+    /// counts.
     pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let wanted = wanted.to_lowercase();
-        let limit = 1 + wanted.chars().count() / 3;
+        let limit = match wanted.chars().count() {
+            0..3 => 0,
+            letters => letters / 3,
+        };
         names
             .into_iter()
             .map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name))
@@ -656,6 +676,8 @@ mod suggest {
             assert_eq!(nearest("CUSTOMERS", names), Some("customer"));
             assert_eq!(nearest("dtae", names), Some("date"));
             assert_eq!(nearest("warehouse", names), None);
+            assert_eq!(nearest("b", ["a", "B"]), Some("B"));
+            assert_eq!(nearest("foo", ["cos", "bar"]), None);
         }
     }
 }

@@ -91,7 +91,8 @@ fn hint(data_type: &arrow_schema::DataType) -> &'static str {
         }
         T::Struct(_) | T::Map(..) | T::Union(..) => " (select its fields, or cast it to VARCHAR)",
         T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => " (encode it: encode(column, 'hex'))",
-        T::Time32(_) | T::Time64(_) | T::Duration(_) | T::Interval(_) => " (cast it to VARCHAR or BIGINT)",
+        T::Time32(_) | T::Time64(_) | T::Interval(_) => " (cast it to VARCHAR, or store extract(epoch FROM column))",
+        T::Duration(_) => " (cast it to VARCHAR or BIGINT)",
         T::Null => " (give it one: CAST(NULL AS INT))",
         _ => "",
     }

@@ -70,6 +70,9 @@ pub fn sql_name(data_type: &DataType) -> String {
         },
         DataType::Time32(_) | DataType::Time64(_) => "TIME".into(),
         DataType::Interval(_) | DataType::Duration(_) => "INTERVAL".into(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "BYTEA".into()
+        }
         DataType::Null => "NULL".into(),
         other => match ColumnType::of("", other) {
             Ok(column_type) => type_name(&column_type),

@@ -63,6 +63,7 @@ use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
 pub(crate) use self::store::{CountingRegistry, gone};
 use crate::convert::Zone;
+use crate::encoded::{entered, entered_schema};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -451,7 +452,8 @@ impl Source {
             Format::Arrow => {
                 let (site, file) = (self.site.clone(), file.clone());
                 let (schema, is_old) = blocking(move || arrow_schema::of(&site, &file)).await??;
-                is_odd = is_old;
+                // The columns of these are cast to those of the table.
+                is_odd = is_old || entered_schema(&schema) != schema;
                 schema
             }
             _ => {
@@ -605,11 +607,14 @@ fn absolute(path: &Path) -> std::io::Result<PathBuf> {
 /// That a file's rows hold no NULL does not hold for what is made of them: DataFusion declares a scalar subquery over
 /// no rows as it finds the column, and then fails on its NULL. And a column of which the first rows say nothing is text:
 /// what comes later can be anything. Metadata of the schema is about the file, not about what a query makes of it: pandas' has the
-/// types of columns by their names.
+/// types of columns by their names. Columns are [decoded](crate::encoded).
 fn loosened(schema: &Schema) -> SchemaRef {
     let loosen = |field: &Field| match field.data_type() {
         DataType::Null => Field::new(field.name(), DataType::Utf8, true),
-        _ => field.clone().with_nullable(true),
+        encoded => match entered(encoded) {
+            same if same == *encoded => field.clone().with_nullable(true),
+            plain => Field::new(field.name(), plain, true).with_metadata(field.metadata().clone()),
+        },
     };
     let fields: Fields = schema.fields().iter().map(|field| loosen(field)).collect();
     Arc::new(Schema::new(fields))

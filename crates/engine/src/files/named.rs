@@ -42,6 +42,7 @@ use super::respelled::{self, Respelling, Spelling};
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
 use super::{Names, directory_columns, nan_statistics};
+use crate::encoded::entered_batch;
 use crate::error::{causes, within};
 use crate::{Error, ErrorKind};
 
@@ -338,7 +339,8 @@ impl Morsel for NamedMorsel {
         match catch_unwind(AssertUnwindSafe(|| inner.into_stream())) {
             Ok(stream) => {
                 let steps = AssertUnwindSafe(stream).catch_unwind();
-                steps.map(move |step| settle(&name, step).and_then(&as_declared)).boxed()
+                let entered = |batch| Ok(entered_batch(batch)?);
+                steps.map(move |step| settle(&name, step).and_then(entered).and_then(&as_declared)).boxed()
             }
             Err(panic) => futures::stream::iter([settle(&name, Err(panic))]).boxed(),
         }

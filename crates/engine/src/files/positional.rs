@@ -160,7 +160,11 @@ impl PositionalFormat {
             }
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            let start = if bytes.starts_with(ARROW_MAGIC) { 8 } else { 0 };
+            // Behind the mark of the format are zeros, up to the multiple of eight bytes where the first message begins.
+            let start = match bytes.strip_prefix(ARROW_MAGIC) {
+                Some(rest) => (ARROW_MAGIC.len() + rest.iter().take_while(|byte| **byte == 0).count()) / 8 * 8,
+                None => 0,
+            } as u64;
             let mut stream = Cursor::new(bytes);
             stream.set_position(start);
             let reader = StreamReader::try_new(stream, None)?;

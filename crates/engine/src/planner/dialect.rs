@@ -1,8 +1,11 @@
 //! `a IS DISTINCT FROM b OR c` is `(a IS DISTINCT FROM b) OR c`.
 //!
 //! sqlparser 0.62 takes everything after `IS [NOT] DISTINCT FROM` as its right side, so that `x IS DISTINCT FROM 1 AND y`
-//! compares x with `1 AND y`: wrong rows, or an error about types. This is its generic dialect with that one operator
+//! compares x with `1 AND y`: wrong rows, or an error about types. This is its generic dialect with that operator
 //! parsed as PostgreSQL binds it: tighter than NOT, AND and OR, looser than comparisons.
+//!
+//! `x IN ((SELECT max(y) FROM t), 5)` is a list whose first value is a subquery. sqlparser takes the subquery for the whole, and
+//! misses the bracket after it.
 //!
 //! A `CASE` or `CAST(` that does not parse might be a column of that name, and the parser goes back to try: twice for
 //! each that it is in, so that a bracket missing in thirty of them is looked for until the end of days. So expressions
@@ -15,6 +18,7 @@ use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect as SqlDialect, GenericDialect};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// Operators in a chain before IS DISTINCT FROM.
 const MAX_LEFT: usize = 100;
@@ -29,6 +33,39 @@ fn spine(mut expr: &Expr) -> usize {
         expr = left;
     }
     length
+}
+
+/// Whether `[NOT] IN ((SELECT ..), ..` follows.
+fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
+    let mut tokens = (0..).map(|place| parser.peek_nth_token_no_skip(place).token);
+    let mut tokens = tokens.by_ref().filter(|token| !matches!(token, Token::Whitespace(_)));
+    let is_word = |token: Option<Token>, keywords: &[Keyword]| matches!(token, Some(Token::Word(word)) if word.quote_style.is_none() && keywords.contains(&word.keyword));
+    let first = tokens.next();
+    let is_in = match is_word(first.clone(), &[Keyword::NOT]) {
+        true => is_word(tokens.next(), &[Keyword::IN]),
+        false => is_word(first, &[Keyword::IN]),
+    };
+    let opens = |token: Option<Token>| token == Some(Token::LParen);
+    if !is_in
+        || !opens(tokens.next())
+        || !opens(tokens.next())
+        || !is_word(tokens.next(), &[Keyword::SELECT, Keyword::WITH])
+    {
+        return false;
+    }
+    let mut depth = 1_usize;
+    for token in tokens.by_ref() {
+        match token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            Token::EOF => return false,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    tokens.next() == Some(Token::Comma)
 }
 
 /// Expressions that may be begun per token, and in any case.
@@ -73,7 +110,18 @@ impl SqlDialect for Dialect {
     }
 
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
-        use Keyword::{DISTINCT, FROM, IS, NOT};
+        use Keyword::{DISTINCT, FROM, IN, IS, NOT};
+        if is_list_of_subquery(parser) {
+            // The left side is copied here, too.
+            if spine(left) > MAX_LEFT {
+                return Some(Err(ParserError::RecursionLimitExceeded));
+            }
+            let negated = parser.parse_keyword(NOT);
+            let begins = parser.expect_keyword_is(IN).and_then(|()| parser.expect_token(&Token::LParen).map(|_| ()));
+            let list = begins.and_then(|()| parser.parse_comma_separated(Parser::parse_expr));
+            let list = list.and_then(|list| parser.expect_token(&Token::RParen).map(|_| list));
+            return Some(list.map(|list| Expr::InList { expr: Box::new(left.clone()), list, negated }));
+        }
         let operator: fn(Box<Expr>, Box<Expr>) -> Expr = if parser.parse_keywords(&[IS, DISTINCT, FROM]) {
             Expr::IsDistinctFrom
         } else if parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]) {
@@ -184,7 +232,6 @@ mod tests {
     use std::ops::ControlFlow;
 
     use datafusion::sql::sqlparser::ast::visit_expressions_mut;
-    use datafusion::sql::sqlparser::tokenizer::Token;
 
     use super::*;
 
@@ -217,6 +264,22 @@ mod tests {
         ] {
             assert_eq!(parse(text), parse(meant), "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_may_begin_with_a_subquery() {
+        for (text, negates, values) in [
+            ("a IN ((SELECT max(b) FROM t), 5)", false, 2),
+            ("a NOT IN ((SELECT (1)), (SELECT 2), c)", true, 3),
+            ("a IN ( ( WITH q AS (SELECT 1) SELECT * FROM q ) , NULL)", false, 2),
+        ] {
+            let Expr::InList { list, negated, .. } = parse(text) else { panic!("{text}") };
+            assert_eq!((list.len(), negated), (values, negates), "{text}");
+        }
+        for text in ["a IN ((SELECT 1))", "a IN ((SELECT 1) UNION (SELECT 2))", "a NOT IN (SELECT 1)"] {
+            assert!(matches!(parse(text), Expr::InSubquery { .. }), "{text}");
+        }
+        assert!(matches!(parse("a IN ((1), 2)"), Expr::InList { .. }));
     }
 
     #[test]

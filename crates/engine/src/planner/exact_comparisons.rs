@@ -15,6 +15,8 @@
 //! - of a text beside a timestamp, nanoseconds of both: `t < '9000-01-01'` is an error. The text
 //!   becomes a timestamp of microseconds.
 //!
+//! A literal text beside a boolean is one: DataFusion refuses `b = 'yes'`.
+//!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, TimeUnit};
@@ -162,6 +164,15 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
                     **expr = cast(real, DataType::Float64);
                     changed = true;
                 }
+            }
+        }
+    }
+    if has(|t| *t == DataType::Boolean) {
+        for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, data_type)| is_text(data_type)) {
+            if matches!(&**expr, Expr::Literal(..)) {
+                let text = std::mem::take(&mut **expr);
+                **expr = cast(text, DataType::Boolean);
+                changed = true;
             }
         }
     }

@@ -57,6 +57,8 @@ fn call(function: &str, arguments: &[FunctionArg]) -> FileCall {
                 (0, path) => paths(path).map(|paths| call.paths = paths),
                 (_, Expr::BinaryOp { left, op: BinaryOperator::Eq, right }) => match &**left {
                     Expr::Identifier(name) => option(&mut call, &normal(name), right),
+                    // A keyword.
+                    Expr::Value(value) if value.value == Value::Null => option(&mut call, "null", right),
                     _ => None,
                 },
                 _ => None,

@@ -284,14 +284,14 @@ pub(super) fn rewrite(expr: &mut Expr) {
 pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<String> {
     let Statement::Statement(sql) = statement else { return None };
     let found = visit_expressions(sql.as_ref(), |expr| {
-        let Expr::Function(Function { name, .. }) = expr else { return ControlFlow::Continue(()) };
+        let Expr::Function(Function { name, over, .. }) = expr else { return ControlFlow::Continue(()) };
         let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return ControlFlow::Continue(()) };
         let name = normal(word);
         // Which DataFusion's planner has by its name.
         let is_known = name == "unnest"
             || state.scalar_functions().contains_key(&name)
             || state.aggregate_functions().contains_key(&name)
-            || state.window_functions().contains_key(&name)
+            || (over.is_some() && state.window_functions().contains_key(&name))
             || state.higher_order_functions().contains_key(&name);
         if is_known { ControlFlow::Continue(()) } else { ControlFlow::Break(name) }
     });
@@ -331,6 +331,10 @@ pub(super) fn calls(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> boo
 
 /// What is said of an [`unknown`] one.
 pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
+    if state.window_functions().contains_key(name) {
+        return Error::new(ErrorKind::Invalid, format!("{name}() is a window function, and has no OVER"))
+            .with_hint(format!("{name}(..) OVER (PARTITION BY k ORDER BY x)"));
+    }
     let error = Error::new(ErrorKind::NotFound, format!("there is no function \"{name}\"")).of(Object::Function);
     let known = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
     let known = known.chain(state.window_functions().keys()).map(String::as_str).filter(|name| !name.starts_with("__"));

@@ -6,8 +6,8 @@
 //!
 //! So, before the optimizer, a CASE of booleans in which something can fail becomes `CASE TRUE WHEN ..`, which it leaves
 //! alone, and `coalesce()` of booleans becomes one. For DataFusion's operators an AND or OR of which a part can fail
-//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written. Pipelines have
-//! [that order](onehop_pipeline::Expr) by themselves.
+//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written; and what an aggregate is
+//! computed of becomes one of its FILTER. Pipelines have [that order](onehop_pipeline::Expr) by themselves.
 //!
 //! [#8927]: https://github.com/apache/datafusion/issues/8927
 
@@ -88,7 +88,7 @@ fn boolean(expr: Expr) -> Expr {
 
 /// A plan for DataFusion's operators: guards are evaluated before what they guard.
 pub(super) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
-    if !expressions::has(&plan, |expr| logic_of(expr).is_some())? {
+    if !expressions::has(&plan, |expr| logic_of(expr).is_some() || filter_of(expr).is_some())? {
         return Ok(plan);
     }
     let guarded = plan.transform_up_with_subqueries(|node| {
@@ -158,7 +158,37 @@ fn condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
 
 /// An expression with the ANDs and ORs in it guarded.
 fn guard_within(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    expr.transform_down(|expr| guard_logic(expr, schema))
+    expr.transform_down(|expr| match filter_of(&expr).cloned() {
+        Some(filter) => guard_arguments(expr, &filter, schema),
+        None => guard_logic(expr, schema),
+    })
+}
+
+/// The FILTER of an aggregate or a window function.
+fn filter_of(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::AggregateFunction(call) => call.params.filter.as_deref(),
+        Expr::WindowFunction(call) => call.params.filter.as_deref(),
+        _ => None,
+    }
+}
+
+/// An aggregate whose arguments are computed for the rows of its FILTER: DataFusion computes them for all.
+fn guard_arguments(mut expr: Expr, filter: &Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let arguments = match &mut expr {
+        Expr::AggregateFunction(call) => &mut call.params.args,
+        Expr::WindowFunction(call) => &mut call.params.args,
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let mut is_changed = false;
+    for argument in arguments {
+        if !filter.is_volatile() && !argument.is_volatile() && can_fail(argument, schema)? {
+            let value = std::mem::take(argument);
+            *argument = Expr::Case(Case::new(None, vec![(Box::new(filter.clone()), Box::new(value))], None));
+            is_changed = true;
+        }
+    }
+    Ok(Transformed::new_transformed(expr, is_changed))
 }
 
 /// An AND or OR of which a part can fail, as a CASE: with all parts at once, for each but the first is there twice.

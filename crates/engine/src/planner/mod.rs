@@ -8,6 +8,7 @@
 mod array_literals;
 mod balanced_conditions;
 mod call_clauses;
+mod cast_keys;
 mod checked_arithmetic;
 mod checked_sum;
 mod coalesce;
@@ -18,6 +19,7 @@ mod date_arithmetic;
 mod decimal_division;
 mod declared_as;
 mod dialect;
+mod dictionary_texts;
 mod equal_values;
 mod exact_comparisons;
 mod expressions;
@@ -41,6 +43,7 @@ pub(crate) mod in_order;
 mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
+mod item_names;
 mod join_guards;
 mod junk_tokens;
 pub(crate) mod like_escapes;
@@ -120,6 +123,7 @@ mod unproved_keys;
 mod unseen;
 mod using_joins;
 mod value_texts;
+mod values_without_from;
 mod volatile_filters;
 mod volatile_values;
 mod window_frames;
@@ -246,6 +250,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     if keeps("coalesce") {
         functions.extend(coalesce::functions());
     }
+    functions.push(Arc::new(cast_keys::function()));
     functions.extend(subquery_lists::functions());
     functions.extend(long_texts::functions());
     functions.extend(list_functions::functions());
@@ -320,11 +325,13 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
+        Arc::new(dictionary_texts::DictionaryTexts),
         Arc::new(using_joins::UsingHints),
         // Before expressions change.
         Arc::new(grouping_set_keys::GroupingSetKeys),
         // Before anything looks for subqueries.
         Arc::new(subquery_lists::SubqueryLists),
+        Arc::new(values_without_from::ValuesWithoutFrom),
         Arc::new(subquery_places::SubqueryPlaces),
         // Before anything is added to a subquery.
         Arc::new(correlated_subqueries::CorrelatedSubqueries),
@@ -459,6 +466,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+    item_names::rewrite(&mut statement);
     ordinality::rewrite(&mut statement)?;
     if keeps("refused") {
         refused::check(&statement)?;
@@ -670,6 +678,7 @@ fn resolve(select: &mut Select, mut order: Option<&mut OrderBy>) -> ControlFlow<
             named_windows::rewrite(select, order.as_deref_mut())?;
         }
         if keeps("grouping") {
+            cast_keys::rewrite(select, order.as_deref_mut());
             grouping::rewrite(select)?;
         }
         grouping::rewrite_distinct_on(select, order.as_deref_mut())

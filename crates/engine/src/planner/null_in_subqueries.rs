@@ -10,7 +10,12 @@
 //! And `WHERE x NOT IN (SELECT y ... WHERE t.z = z)` it refuses. So in all these, the question is put as several ones that
 //! have no NULLs: does a y equal x; is a y NULL; is there a y, if x is NULL.
 //!
+//! A value that is computed can be NULL where no column in it can, and can turn out to be a constant when the join is there:
+//! `nullif(s, '') NOT IN (SELECT y ...)` takes NULL for a value that no y equals. Such a value is a column of a projection below.
+//!
 //! What the ON of an inner join says with a subquery goes into WHERE before, where all of this holds.
+
+use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, not_impl_err};
@@ -33,16 +38,15 @@ impl AnalyzerRule for NullInSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Filter(filter) if has_one(&filter.predicate)? => {
-                let predicate = condition(filter.predicate, filter.input.schema())?;
-                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
+                Ok(Transformed::yes(filtered(filter.predicate, filter.input)?))
             }
             // Those that an outer join joins on, DataFusion refuses.
             LogicalPlan::Join(mut join)
                 if join.join_type == JoinType::Inner
                     && join.filter.as_ref().map_or(Ok(false), expressions::has_subquery)? =>
             {
-                let predicate = condition(join.filter.take().unwrap_or_else(|| lit(true)), &join.schema)?;
-                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, LogicalPlan::Join(join).into())?)))
+                let predicate = join.filter.take().unwrap_or_else(|| lit(true));
+                Ok(Transformed::yes(filtered(predicate, LogicalPlan::Join(join).into())?))
             }
             other => Ok(Transformed::no(other)),
         });
@@ -58,14 +62,52 @@ impl AnalyzerRule for NullInSubqueries {
 /// the subquery: to its rows DataFusion adds what conditions on both queries are about, and forgets to add it to an alias.
 const FOUND: &str = "__in";
 
-fn has_one(expr: &Expr) -> Result<bool> {
-    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
+/// What a value is called that is computed below; a number follows.
+const VALUE: &str = "__in_value";
+
+/// The rows that a condition holds for.
+fn filtered(predicate: Expr, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
+    let mut computed = Vec::new();
+    let conjuncts = split_conjunction_owned(predicate).into_iter().map(|conjunct| below(conjunct, &mut computed));
+    let conjuncts = conjuncts.collect::<Result<Vec<_>>>()?;
+    let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let is_same = computed.is_empty();
+    let input = match is_same {
+        true => input,
+        false => {
+            let all = columns.iter().cloned().chain(computed).collect::<Vec<_>>();
+            LogicalPlanBuilder::new_from_arc(input).project(all)?.build()?.into()
+        }
+    };
+    let conjuncts = conjuncts.into_iter().map(|conjunct| top(conjunct, input.schema())).collect::<Result<Vec<_>>>()?;
+    let predicate = conjunction(conjuncts).unwrap_or_else(|| lit(true));
+    let filter = LogicalPlan::Filter(Filter::try_new(predicate, input)?);
+    if is_same { Ok(filter) } else { LogicalPlanBuilder::from(filter).project(columns)?.build() }
 }
 
-/// What WHERE or ON says.
-fn condition(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    let conjuncts = split_conjunction_owned(expr).into_iter().map(|conjunct| top(conjunct, schema));
-    Ok(conjunction(conjuncts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true)))
+/// A condition that stands alone, with its value as a column if that is computed.
+fn below(conjunct: Expr, computed: &mut Vec<Expr>) -> Result<Expr> {
+    match conjunct {
+        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => below(negated(*inner), computed),
+        Expr::InSubquery(is_in) if is_in.negated && is_computed(&is_in)? => {
+            let name = format!("{VALUE}{}", computed.len());
+            computed.push(is_in.expr.alias(&name));
+            Ok(Expr::InSubquery(InSubquery { expr: Box::new(Expr::Column(Column::from_name(name))), ..is_in }))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Whether a value has columns of its query, and is more than a cast of one.
+fn is_computed(is_in: &InSubquery) -> Result<bool> {
+    let value = is_in.expr.as_ref();
+    let inner = if let Expr::Cast(cast) = value { cast.expr.as_ref() } else { value };
+    let is_alone = is_in.subquery.outer_ref_columns.is_empty() && !is_of_several_queries(value)?;
+    Ok(is_alone && !matches!(inner, Expr::Column(_)) && !value.column_refs().is_empty())
+}
+
+fn has_one(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
 }
 
 /// A condition that stands alone.
@@ -269,6 +311,15 @@ mod tests {
             ("NULL NOT IN (few)", ""),
             ("NULL NOT IN (none)", "1 2 3"),
             ("(SELECT 5) NOT IN (some)", ""),
+            ("CASE WHEN FALSE THEN x END NOT IN (few)", ""),
+            ("CASE WHEN FALSE THEN x END NOT IN (none)", "1 2 3"),
+            ("CASE WHEN TRUE THEN 5 ELSE x END NOT IN (some)", ""),
+            ("coalesce(5, x) NOT IN (few)", "1 2 3"),
+            ("NOT (x + NULL IN (few))", ""),
+            ("nullif(id, 2) NOT IN (few)", "3"),
+            ("nullif(id, 2) NOT IN (none)", "1 2 3"),
+            ("CASE WHEN id > 1 THEN id END NOT IN (few) AND id > 0", "3"),
+            ("TRY_CAST('x' || id AS INT) NOT IN (few)", ""),
             // About both queries.
             ("x NOT IN (SELECT y FROM (VALUES (1, 1), (2, NULL)) AS u(i, y) WHERE i = id)", "3"),
             ("x NOT IN (SELECT y FROM (VALUES (1, 2), (2, 3), (3, 3)) AS u(i, y) WHERE i = id)", "1 2"),

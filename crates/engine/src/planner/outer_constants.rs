@@ -1,11 +1,17 @@
-//! What is constant on the side of an outer join that may be missing is not constant in the join.
+//! What holds in an input of an outer join or of a union does not hold in all of its rows.
 //!
 //! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2)
 //! keeps it through outer joins, which make rows with NULL in its place. So it takes `ORDER BY c
 //! LIMIT 3` above the join for sorted, and returns any three rows; groups by `c` it takes for
-//! sorted, too. While DataFusion's physical rules run, such inputs are hidden behind an [`unseen`]
-//! operator that promises nothing about its rows; when they are done, it goes again from inputs
-//! that have no constants.
+//! sorted, too.
+//!
+//! Columns that are equal in each input of a union (`SELECT id AS a, id AS b .. UNION ALL ..`) are
+//! equal in all its rows, but a union does not say so. `ORDER BY b, a` is moved into the inputs, where
+//! it is an order by one column, and the check of the finished plan finds that the union lost it.
+//!
+//! While DataFusion's physical rules run, such inputs are hidden behind an [`unseen`] operator that
+//! promises nothing about its rows; when they are done, it goes again from inputs that have no
+//! constants.
 
 use std::sync::Arc;
 
@@ -15,6 +21,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::unseen;
@@ -40,16 +47,14 @@ struct Show;
 impl PhysicalOptimizerRule for Hide {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let hidden = plan.transform_up(|node| {
-            let Some(join_type) = join_type(&node) else { return Ok(Transformed::no(node)) };
-            let may_be_missing = match join_type {
-                JoinType::Left => [false, true],
-                JoinType::Right => [true, false],
-                JoinType::Full => [true, true],
-                _ => return Ok(Transformed::no(node)),
-            };
-            let children = node.children().into_iter().cloned().zip(may_be_missing);
-            let children =
-                children.map(|(child, hides)| if hides { unseen::silent(HIDDEN, child) } else { child }).collect();
+            let hides = hidden_inputs(&node);
+            if !hides.contains(&true) {
+                return Ok(Transformed::no(node));
+            }
+            let children = node.children().into_iter().cloned().zip(hides);
+            // What is sorted below a union is sorted by what an input says of its columns.
+            let hide = if node.downcast_ref::<UnionExec>().is_some() { unseen::barrier } else { unseen::silent };
+            let children = children.map(|(child, hides)| if hides { hide(HIDDEN, child) } else { child }).collect();
             replace_children_if_necessary(node, children).map(Transformed::yes)
         });
         Ok(hidden?.data)
@@ -85,6 +90,23 @@ impl PhysicalOptimizerRule for Show {
     }
 }
 
+/// Of each input, whether it is hidden; empty where none is.
+fn hidden_inputs(node: &Arc<dyn ExecutionPlan>) -> Vec<bool> {
+    if node.downcast_ref::<UnionExec>().is_some() {
+        return node.children().into_iter().map(has_equal_columns).collect();
+    }
+    match join_type(node) {
+        Some(JoinType::Left) => vec![false, true],
+        Some(JoinType::Right) => vec![true, false],
+        Some(JoinType::Full) => vec![true, true],
+        _ => Vec::new(),
+    }
+}
+
+fn has_equal_columns(input: &Arc<dyn ExecutionPlan>) -> bool {
+    input.equivalence_properties().eq_group().iter().any(|class| class.len() > 1)
+}
+
 fn join_type(node: &Arc<dyn ExecutionPlan>) -> Option<JoinType> {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return Some(*join.join_type());
@@ -114,5 +136,15 @@ mod tests {
         let text = "SELECT k, x FROM (SELECT y AS k FROM (VALUES (2), (3)) AS v(y) WHERE y = 3) AS k \
                     RIGHT JOIN (VALUES (1), (3)) AS a(x) ON k = x ORDER BY k NULLS LAST LIMIT 1";
         assert_eq!(rows(text).await, ["3 3"]);
+    }
+
+    #[tokio::test]
+    async fn a_union_of_equal_columns_is_sorted() {
+        let text = "SELECT x AS a, x AS b FROM (VALUES (2), (1)) AS v(x) UNION ALL SELECT y, y FROM (VALUES (3), (0)) AS w(y) \
+                    ORDER BY b DESC, a";
+        assert_eq!(rows(text).await, ["3 3", "2 2", "1 1", "0 0"]);
+        let text = "SELECT x AS a, x AS b FROM (VALUES (2), (1)) AS v(x) UNION ALL SELECT y, 7 FROM (VALUES (3), (0)) AS w(y) \
+                    ORDER BY b DESC, a LIMIT 3";
+        assert_eq!(rows(text).await, ["0 7", "3 7", "2 2"]);
     }
 }

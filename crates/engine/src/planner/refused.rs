@@ -14,12 +14,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, Expr, LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select,
-    SelectItem, Set, SetExpr, SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor, visit_relations,
+    BinaryOperator, Cte, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
+    LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, Set, SetExpr,
+    SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor, visit_relations,
 };
 
 use super::literals::DECIMAL_DIGITS;
-use super::{order_names, outer_aggregates};
+use super::{functions, order_names, outer_aggregates};
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Result};
 
@@ -100,7 +101,9 @@ impl Visitor for Refused {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
         self.tables.enter(select);
-        tree::select(select)
+        tree::select(select)?;
+        count_of_rows(select)?;
+        window_before_rows(select)
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
@@ -122,6 +125,72 @@ impl Visitor for Refused {
                 Value::Number(number, _) => number_fits(number),
                 _ => ControlFlow::Continue(()),
             },
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// `count(u.*)` counts the rows that there is a row of u in. Of a join DataFusion counts all.
+fn count_of_rows(select: &Select) -> ControlFlow<Error> {
+    let is_one_table = matches!(select.from.as_slice(), [only] if only.joins.is_empty());
+    let counted = functions::calls(select, &|name, function| {
+        let FunctionArguments::List(list) = &function.args else { return false };
+        let is_row = |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(..)));
+        let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        name == "count" && list.args.iter().any(is_row) && (is_distinct || !is_one_table)
+    });
+    if counted {
+        return refuse(
+            "count() of all columns of a table is not supported in a join, nor with DISTINCT",
+            "count(u.id) of a column that is never NULL counts the rows of u",
+        );
+    }
+    ControlFlow::Continue(())
+}
+
+/// A window function is of the rows that a query has after WHERE and HAVING.
+fn window_before_rows(select: &Select) -> ControlFlow<Error> {
+    let keys = match &select.group_by {
+        GroupByExpr::Expressions(keys, _) => keys.as_slice(),
+        GroupByExpr::All(_) => &[],
+    };
+    let clauses = select.selection.iter().map(|expr| ("WHERE", expr));
+    let clauses = clauses.chain(keys.iter().map(|expr| ("GROUP BY", expr)));
+    for (clause, expr) in clauses.chain(select.having.iter().map(|expr| ("HAVING", expr))) {
+        if let ControlFlow::Break(function) = expr.visit(&mut OwnWindows::default()) {
+            return refuse(
+                format!("the window function {function}() cannot be in {clause}, which comes before it"),
+                "QUALIFY is a condition on window functions; or compute it in a subquery: FROM (SELECT .. OVER .. AS w) AS q",
+            );
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Finds a window function, not looking into subqueries.
+#[derive(Default)]
+struct OwnWindows {
+    subqueries: usize,
+}
+
+impl Visitor for OwnWindows {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<String> {
+        match expr {
+            Expr::Function(function) if function.over.is_some() && self.subqueries == 0 => {
+                ControlFlow::Break(function.name.to_string())
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -278,6 +347,11 @@ mod tests {
             ("SELECT * FROM t PIVOT (sum(b) FOR a IN (1, 2))", "PIVOT"),
             ("SET TIME ZONE 'UTC'", "time zone"),
             ("SELECT substr(1)", "where to begin"),
+            ("SELECT count(u.*) FROM t LEFT JOIN u ON t.a = u.a", "count() of all columns"),
+            ("SELECT count(DISTINCT t.*) FROM t", "count() of all columns"),
+            ("SELECT a FROM t WHERE row_number() OVER () = 1", "row_number() cannot be in WHERE"),
+            ("SELECT max(a) FROM t GROUP BY 1 + rank() OVER (ORDER BY a)", "cannot be in GROUP BY"),
+            ("SELECT count(*) FROM t HAVING sum(count(*)) OVER () > 1", "cannot be in HAVING"),
             ("SELECT * FROM range(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
             ("SELECT * FROM csv_scan('x.csv')", "csv_scan()"),
             (

@@ -1,9 +1,10 @@
-//! `CAST(5 AS DATE)` is refused, as PostgreSQL and DuckDB do, and with it `INSERT` of a number into a date.
+//! `CAST(5 AS DATE)` and `CAST(d AS INT)` of a date are refused, as PostgreSQL and DuckDB do, and with them `INSERT` of one into the
+//! other; so is a number as bytes.
 //!
 //! Arrow takes a number for so many days since 1970, or for nanoseconds, which nobody who writes it means.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{Cast, ExprSchemable, LogicalPlan, TryCast};
@@ -21,9 +22,11 @@ pub(super) struct RefusedCasts;
 
 impl AnalyzerRule for RefusedCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_moment = |expr: &Expr| expressions::cast_to(expr).is_some_and(DataType::is_temporal);
-        let checked = |expr: Expr, schema: &DFSchema| check(&expr, schema).map(|()| Transformed::no(expr));
-        expressions::rewritten_if_any(plan, is_moment, checked)
+        plan.apply_with_subqueries(|node| {
+            let schema = expressions::readable(node)?;
+            node.apply_expressions(|expr| expr.apply(|expr| check(expr, &schema)))
+        })?;
+        Ok(plan)
     }
 
     fn name(&self) -> &str {
@@ -31,25 +34,48 @@ impl AnalyzerRule for RefusedCasts {
     }
 }
 
-fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+/// Goes on with what is within the expression, unless that is ours.
+fn check(expr: &Expr, schema: &DFSchema) -> Result<TreeNodeRecursion> {
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = expr else {
-        return Ok(());
+        return Ok(TreeNodeRecursion::Continue);
     };
-    let (what, instead) = match field.data_type() {
-        DataType::Date32 | DataType::Date64 => ("DATE", "DATE '1970-01-01' + x is so many days later"),
-        DataType::Timestamp(..) => ("TIMESTAMP", "to_timestamp(x) is so many seconds after 1970 began"),
-        DataType::Time32(_) | DataType::Time64(_) => ("TIME", "TIME '00:00:00' is one"),
-        _ => return Ok(()),
-    };
-    let from = match inner.get_type(schema) {
-        Ok(from) if from.is_numeric() || from == DataType::Boolean => sql_name(&from),
-        _ => return Ok(()),
-    };
-    // Days are computed in casts of ours, which are there when a plan is looked at again.
-    if as_any_cast(inner).is_some_and(|(expr, _)| !matches!(expr, Expr::Literal(..))) {
-        return Ok(());
+    let to = field.data_type();
+    // Numbers of days and moments are computed in casts of ours, which are there when a plan is looked at again.
+    if let Some((moment, between)) = as_any_cast(inner) {
+        let is_number_of = |moment: &Expr| moment.get_type(schema).is_ok_and(|from| from.is_temporal());
+        let is_of_days = (between, to) == (&DataType::Int32, &DataType::Date32) && !matches!(moment, Expr::Literal(..));
+        let is_exact = matches!(to, DataType::Int64 | DataType::Decimal128(19, 0));
+        if is_of_days || (is_exact && between.is_integer() && is_number_of(moment)) {
+            return Ok(TreeNodeRecursion::Jump);
+        }
     }
-    Err(Error::new(ErrorKind::Invalid, format!("{from} is no {what}")).with_hint(instead).into())
+    match inner.get_type(schema) {
+        Ok(from) => refusal(&from, to).map_or(Ok(TreeNodeRecursion::Continue), |e| Err(e.into())),
+        Err(_) => Ok(TreeNodeRecursion::Continue),
+    }
+}
+
+fn refusal(from: &DataType, to: &DataType) -> Option<Error> {
+    let is_number = |data_type: &DataType| data_type.is_numeric() || *data_type == DataType::Boolean;
+    let hint = match (from, to) {
+        (from, DataType::Date32 | DataType::Date64) if is_number(from) => "DATE '1970-01-01' + x is so many days later",
+        (from, DataType::Timestamp(..)) if is_number(from) => "to_timestamp(x) is so many seconds after 1970 began",
+        (from, DataType::Time32(_) | DataType::Time64(_)) if is_number(from) => "TIME '00:00:00' is one",
+        (from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView) if is_number(from) => {
+            "CAST(CAST(x AS VARCHAR) AS BYTEA) has its digits"
+        }
+        (DataType::Date32 | DataType::Date64, to) if is_number(to) => {
+            "x - DATE '1970-01-01' is the number of days since then"
+        }
+        (DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) | DataType::Interval(_), to)
+            if is_number(to) =>
+        {
+            "extract(epoch FROM x) is its number of seconds"
+        }
+        _ => return None,
+    };
+    let message = format!("{} is no {}", sql_name(from), sql_name(to));
+    Some(Error::new(ErrorKind::Invalid, message).with_hint(hint))
 }
 
 #[cfg(test)]
@@ -59,13 +85,28 @@ mod tests {
 
     #[tokio::test]
     async fn numbers_are_no_dates() {
-        for expr in ["CAST(5 AS DATE)", "CAST(x AS TIMESTAMP)", "TRY_CAST(x + 0.5 AS DATE)", "CAST(TRUE AS DATE)"] {
+        for expr in [
+            "CAST(5 AS DATE)",
+            "CAST(x AS TIMESTAMP)",
+            "CAST(x AS TIMESTAMPTZ)",
+            "CAST(0.5 AS TIMESTAMPTZ)",
+            "TRY_CAST(x + 0.5 AS DATE)",
+            "CAST(TRUE AS DATE)",
+            "CAST(x AS BYTEA)",
+            "CAST(DATE '2020-01-02' AS INT)",
+            "CAST(CAST('2020-01-0' || x AS DATE) AS BIGINT)",
+            "TRY_CAST(TIMESTAMP '2020-01-02 03:04:05' AS BIGINT)",
+            "CAST(now() AS DOUBLE PRECISION)",
+            "CAST(CAST('03:04:05' AS TIME) AS BIGINT)",
+        ] {
             let error = fails(&format!("SELECT {expr} FROM (VALUES (1)) AS t(x)")).await;
             assert_eq!(error.kind(), ErrorKind::Invalid, "{expr}: {error}");
         }
         for (expr, expected) in [
             ("CAST('2020-01-02' AS DATE)", "2020-01-02"),
             ("CAST(NULL AS DATE)", "NULL"),
+            ("CAST(DATE '2020-01-02' - DATE '2020-01-01' AS DECIMAL(19, 0))", "1"),
+            ("DATE '2020-01-02' + (1 + 1)", "2020-01-04"),
             ("CAST(TIMESTAMP '2020-01-02 03:04:05' AS DATE)", "2020-01-02"),
         ] {
             assert_eq!(rows(&format!("SELECT {expr}")).await, [expected], "{expr}");

@@ -2,7 +2,9 @@
 //!
 //! DataFusion takes the column's word for it: over a NOT NULL column `(SELECT k FROM t WHERE FALSE) IS NULL` is
 //! simplified to FALSE, and selecting the subquery fails on the NULL. So the column of such a subquery goes through a
-//! function that gives back what it gets and promises nothing. An aggregate of all rows has its one row anyway.
+//! function that gives back what it gets and promises nothing; and so does the subquery, of which the column may be simplified to
+//! a literal, and whose value is that of an outer join if it is about the row around. An aggregate of all rows has its one
+//! row anyway.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -41,21 +43,22 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
             let (table, field) = subquery.subquery.schema().qualified_field(0);
             let (column, name) = (Expr::Column(Column::new(table.cloned(), field.name())), field.name().clone());
             let value = ScalarUDF::from(MaybeNull::new()).call(vec![column]).alias(name);
-            let plan = LogicalPlanBuilder::new_from_arc(subquery.subquery.clone()).project([value])?.build()?;
-            Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: plan.into(), ..subquery })))
+            let is_correlated = !subquery.outer_ref_columns.is_empty();
+            let plan = match is_correlated {
+                true => subquery.subquery,
+                false => LogicalPlanBuilder::new_from_arc(subquery.subquery).project([value])?.build()?.into(),
+            };
+            let subquery = Expr::ScalarSubquery(Subquery { subquery: plan, ..subquery });
+            Ok(Transformed::yes(ScalarUDF::from(MaybeNull::new()).call(vec![subquery])))
         }
         other => Ok(Transformed::no(other)),
     }
 }
 
-/// A correlated one becomes an outer join, which has NULLs of its own.
 fn may_be_wrong(subquery: &Subquery) -> bool {
     let plan = &subquery.subquery;
     let schema = plan.schema();
-    subquery.outer_ref_columns.is_empty()
-        && schema.fields().len() == 1
-        && !schema.field(0).is_nullable()
-        && !has_one_row(plan)
+    schema.fields().len() == 1 && !schema.field(0).is_nullable() && !has_one_row(plan)
 }
 
 fn has_one_row(plan: &LogicalPlan) -> bool {
@@ -116,6 +119,16 @@ mod tests {
             ("SELECT 1 WHERE coalesce((SELECT value FROM generate_series(1, 3) WHERE value > 3), 7) = 7", "1"),
             ("SELECT (SELECT count(*) FROM generate_series(1, 3) WHERE value > 3)", "0"),
             ("SELECT (SELECT count(*) FROM generate_series(1, 3) HAVING count(*) > 3) IS NULL", "true"),
+            ("SELECT (SELECT 1 FROM generate_series(1, 3) WHERE value > 3)", "NULL"),
+            ("SELECT (SELECT 1 FROM generate_series(1, 3) WHERE value > 3) IS NULL", "true"),
+            ("SELECT coalesce((SELECT 1 FROM generate_series(1, 3) WHERE value > 3), 5)", "5"),
+            ("SELECT coalesce((SELECT 'none' WHERE NOT EXISTS (SELECT 1)), 'some')", "some"),
+            ("SELECT (SELECT 1 WHERE t.id = 1) IS NULL FROM (VALUES (2)) AS t(id)", "true"),
+            (
+                "SELECT coalesce((SELECT count(*) FROM generate_series(1, 3) WHERE value = t.id GROUP BY value), 0) FROM (VALUES (7)) AS t(id)",
+                "0",
+            ),
+            ("SELECT max((SELECT 1 FROM generate_series(1, 3) WHERE value > 3)) FROM (VALUES (7)) AS t(id)", "NULL"),
         ] {
             assert_eq!(rows(text).await, [expected], "{text}");
         }

@@ -1,5 +1,5 @@
 //! `FLOAT` is DOUBLE and so is `FLOAT(25)` to `FLOAT(53)`, as in PostgreSQL; `FLOAT(24)` and less is REAL. `CHARACTER VARYING` and
-//! `CHARACTER` are VARCHAR.
+//! `CHARACTER` are VARCHAR. Timestamps: see [`timestamps`].
 //!
 //! DataFusion makes REAL of all of them, so that `CREATE TABLE t (a FLOAT(53))`, as pandas and SQLAlchemy write it, lost digits:
 //! `SELECT CAST(1.23456789012345 AS FLOAT)` was 1.2345679. Seen in 55.2.0. DuckDB's FLOAT is REAL, too: the standard has as
@@ -12,6 +12,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo};
 
+use super::timestamps;
 use crate::{Error, ErrorKind};
 
 /// Bits of precision that a REAL has.
@@ -28,6 +29,10 @@ impl TypePlanner for SqlTypes {
             SqlType::Float(ExactNumberInfo::None) => DataType::Float64,
             SqlType::Float(ExactNumberInfo::Precision(bits)) => float(*bits)?,
             SqlType::CharacterVarying(_) | SqlType::CharVarying(_) | SqlType::Character(_) => DataType::Utf8View,
+            SqlType::Timestamp(precision, zone) => match timestamps::sql_type(*precision, *zone) {
+                Some(data_type) => data_type,
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(Field::new("", data_type, true))))

@@ -18,7 +18,9 @@ use datafusion::config::ConfigOptions;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery, lit, not};
+use datafusion::logical_expr::{
+    Aggregate, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery, lit, not,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -147,7 +149,9 @@ fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan
     if !is_changed {
         return Ok(Transformed::no(node));
     }
-    let columns: Vec<Expr> = node.schema().columns().into_iter().map(Expr::Column).collect();
+    // GROUPING becomes a projection of the number of the set, directly above the aggregation.
+    let columns = node.schema().columns().into_iter().filter(|column| column.name != Aggregate::INTERNAL_GROUPING_ID);
+    let columns: Vec<Expr> = columns.map(Expr::Column).collect();
     let input = Arc::unwrap_or_clone(below.of(input)?);
     let node = node.with_new_exprs(placed, vec![input])?;
     Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?))

@@ -5,13 +5,14 @@
 //! counts nanoseconds.
 //!
 //! TIMESTAMPTZ is a TIMESTAMP in UTC: a text's offset counts, and one without is in UTC, or [where the session is](super::zoned_moments). DataFusion makes
-//! a TIMESTAMP without a zone of it unless the session has one, which would be that of now() and all else, too; so the
-//! type is given in Arrow's words.
+//! a TIMESTAMP without a zone of it unless the session has one, which would be that of now() and all else, too.
+//!
+//! [`sql_type`] says so wherever a type is written, within lists and structs as well.
 
+use arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableFunctionArgs, TimezoneInfo, TypedString, Value,
+    BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectNamePart, SelectItem, SetExpr,
+    TableAlias, TableFactor, TableFunctionArgs, TimezoneInfo, Value,
 };
 
 use super::expressions::call;
@@ -19,23 +20,23 @@ use super::template;
 use super::zoned_moments::TIMEZONE;
 use crate::statement::normal;
 
-const MICROSECONDS: u64 = 6;
+/// The type in Arrow's words; `None` of a precision that is none.
+pub(super) fn sql_type(precision: Option<u64>, zone: TimezoneInfo) -> Option<ArrowType> {
+    let unit = match precision {
+        None | Some(6) => TimeUnit::Microsecond,
+        Some(0) => TimeUnit::Second,
+        Some(3) => TimeUnit::Millisecond,
+        Some(9) => TimeUnit::Nanosecond,
+        _ => return None,
+    };
+    let is_zoned = matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
+    Some(ArrowType::Timestamp(unit, is_zoned.then(|| "UTC".into())))
+}
 
+/// `t AT TIME ZONE z` as a call.
 pub(super) fn rewrite(expr: &mut Expr) {
     if let Expr::AtTimeZone { timestamp, time_zone } = expr {
         *expr = call(TIMEZONE, vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);
-        return;
-    }
-    let data_type = match expr {
-        Expr::Cast { data_type, .. } => data_type,
-        Expr::TypedString(typed) => &mut typed.data_type,
-        _ => return,
-    };
-    if let DataType::Timestamp(precision @ None, _) = data_type {
-        *precision = Some(MICROSECONDS);
-    }
-    if let Some(in_utc) = in_utc(expr) {
-        *expr = in_utc;
     }
 }
 
@@ -64,12 +65,11 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     }
     // A text beside a timestamp is one, and a step is an interval.
     let moment = types[..2].iter().flatten().next().cloned();
-    let moment = moment.unwrap_or(DataType::Timestamp(Some(MICROSECONDS), TimezoneInfo::None));
+    let moment = moment.unwrap_or(DataType::Timestamp(None, TimezoneInfo::None));
     for (expr, data_type) in exprs.iter_mut().zip([moment.clone(), moment, interval_type()]) {
         if is_text(expr) {
             let value = Box::new(expr.clone());
             *expr = Expr::Cast { kind: CastKind::Cast, expr: value, data_type, array: false, format: None };
-            rewrite(expr);
         }
     }
     let Ok(mut query) = template("SELECT unnest(x) AS value") else { return };
@@ -91,10 +91,8 @@ fn type_of(expr: &Expr) -> Option<DataType> {
         Expr::Cast { data_type, .. } => Some(data_type.clone()),
         Expr::TypedString(typed) => Some(typed.data_type.clone()),
         Expr::Function(function) => {
-            // What TIMESTAMPTZ has become, and the clock.
-            let name = function.name.to_string();
-            let is_zoned = ["arrow_cast", "arrow_try_cast", "now"].contains(&name.as_str());
-            is_zoned.then_some(DataType::Timestamp(Some(MICROSECONDS), TimezoneInfo::Tz))
+            let is_clock = function.name.to_string().eq_ignore_ascii_case("now");
+            is_clock.then_some(DataType::Timestamp(None, TimezoneInfo::Tz))
         }
         Expr::BinaryOp { left, op: BinaryOperator::Plus | BinaryOperator::Minus, right } => {
             type_of(left).or_else(|| type_of(right))
@@ -106,45 +104,6 @@ fn type_of(expr: &Expr) -> Option<DataType> {
 
 fn interval_type() -> DataType {
     DataType::Interval { fields: None, precision: None }
-}
-
-fn in_utc(expr: &Expr) -> Option<Expr> {
-    let (value, data_type, function) = match expr {
-        Expr::Cast { expr, data_type, array: false, format: None, kind } => {
-            let is_try = matches!(kind, CastKind::TryCast | CastKind::SafeCast);
-            (expr.as_ref().clone(), data_type, if is_try { "arrow_try_cast" } else { "arrow_cast" })
-        }
-        Expr::TypedString(TypedString { data_type, value, .. }) => {
-            (Expr::Value(value.clone()), data_type, "arrow_cast")
-        }
-        _ => return None,
-    };
-    let DataType::Timestamp(Some(precision), TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type else {
-        return None;
-    };
-    let unit = match precision {
-        0 => "s",
-        3 => "ms",
-        6 => "µs",
-        9 => "ns",
-        _ => return None,
-    };
-    let arrow_type = Value::SingleQuotedString(format!("Timestamp({unit}, \"UTC\")"));
-    let args = [value, Expr::Value(arrow_type.into())];
-    Some(Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(function)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).into(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    }))
 }
 
 #[cfg(test)]
@@ -175,6 +134,12 @@ mod tests {
             ),
             ("SELECT TIMESTAMPTZ '2024-01-01 00:00:00+02' < TIMESTAMP '2024-01-01 00:00:00'", "true"),
             ("SELECT now() > TIMESTAMP '2024-01-01 00:00:00'", "true"),
+            ("SELECT arrow_typeof(CAST(NULL AS TIMESTAMPTZ[]))", "List(Timestamp(µs, \"UTC\"))"),
+            ("SELECT CAST(['1500-01-01'] AS TIMESTAMP[]) = [TIMESTAMP '1500-01-01 00:00:00']", "true"),
+            (
+                "SELECT TIMESTAMPTZ '2024-02-29 10:11:12+05:30' = ANY(CAST('{2024-02-29 10:11:12+05:30}' AS TIMESTAMPTZ[]))",
+                "true",
+            ),
             (
                 "SELECT count(*) FROM generate_series(TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-02 00:00:00', INTERVAL '6 hours')",
                 "5",

@@ -67,8 +67,24 @@ fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
     Ok(far.contains(&true).then_some(far))
 }
 
+/// Days from 1970, from which on no zone's offset from UTC has seconds.
+const WHOLE_MINUTES_DAY: i64 = 1096;
+const MICROS_OF_DAY: i128 = 86_400_000_000;
+
+/// Whether a moment's offset from UTC in a zone has seconds, which Arrow does not write: Berlin was 53 minutes and 28 seconds
+/// ahead until 1893.
+fn has_seconds(values: &ArrayRef, zone: &str) -> Result<bool> {
+    let (Some(units), Some(zone)) = (units_of_day(values.data_type()), Zone::of_arrow(zone)) else { return Ok(false) };
+    let integers = cast(values, &DataType::Int64)?;
+    let mut moments = integers.as_primitive::<Int64Type>().iter().flatten();
+    let micros = |moment: i64| (i128::from(moment) * MICROS_OF_DAY).div_euclid(i128::from(units));
+    let is_odd = |moment| i64::try_from(micros(moment)).is_ok_and(|micros| zone.offset_seconds(micros) % 60 != 0);
+    Ok(moments.any(|moment| moment.div_euclid(units) < WHOLE_MINUTES_DAY && is_odd(moment)))
+}
+
 /// A column for Arrow to write, in which dates and timestamps before the year 1 and after 9999 are
-/// the strings that a cast to VARCHAR writes, also within lists, structs and maps.
+/// the strings that a cast to VARCHAR writes, also within lists, structs and maps; and moments are
+/// in UTC where an offset of their zone has seconds.
 ///
 /// # Errors
 /// A value has no string.
@@ -108,6 +124,9 @@ pub fn with_far_texts(values: &ArrayRef) -> Result<ArrayRef> {
             Arc::new(MapArray::try_new(field, maps.offsets().clone(), pairs, maps.nulls().cloned(), *is_sorted)?)
         }
         DataType::Dictionary(_, plain) if units_of_day(plain).is_some() => with_far_texts(&cast(values, plain)?)?,
+        DataType::Timestamp(unit, Some(zone)) if has_seconds(values, zone)? => {
+            with_far_texts(&cast(values, &DataType::Timestamp(*unit, Some("UTC".into())))?)?
+        }
         _ => match far(values)? {
             Some(far) => Arc::new(far_texts(values, &far)?),
             None => Arc::clone(values),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ShowStatementOptions};
 
 use super::{Context, table_name};
 use crate::catalog::definition::definition;
 use crate::catalog::names::sql_name;
 use crate::query::{Output, Rows};
-use crate::{Result, system};
+use crate::{Error, ErrorKind, Result, system};
 
 /// The parsed statement.
 #[derive(Debug)]
@@ -30,6 +30,20 @@ pub(super) fn show_variable(words: &[Ident]) -> Show {
         "transaction.isolation.level" => Show::Setting("transaction_isolation".into()),
         "time.zone" => Show::Setting("timezone".into()),
         _ => Show::Setting(name),
+    }
+}
+
+/// `SHOW COLUMNS FROM x` is `DESCRIBE x`.
+pub(super) fn show_columns(options: ShowStatementOptions) -> Result<Show> {
+    let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
+    if starts_with.is_some() || limit.is_some() || limit_from.is_some() || filter_position.is_some() {
+        return Err(Error::new(ErrorKind::Invalid, "SHOW COLUMNS takes no condition")
+            .with_hint("SELECT * FROM onehop_columns WHERE table_name = 't' AND column_name LIKE 'a%'"));
+    }
+    match show_in.and_then(|of| of.parent_name) {
+        Some(name) => Ok(Show::Describe(name)),
+        None => Err(Error::new(ErrorKind::Syntax, "SHOW COLUMNS is of a table, a view or a file")
+            .with_hint("SHOW COLUMNS FROM t, or FROM 'x.csv'")),
     }
 }
 
@@ -66,7 +80,7 @@ fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
     let catalog = &context.snapshot.catalog;
     let Some(mut definition) = definition(catalog, &name) else {
         let known = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
-        return Err(crate::Error::unknown_table(&name, known));
+        return Err(Error::unknown_table(&name, known));
     };
     if context.snapshot.is_temporary(&name) {
         let id = catalog.tables.get(&name).map(|table| table.id);
@@ -85,7 +99,7 @@ async fn describe(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatc
     let reference = datafusion::common::TableReference::bare(name);
     let schema = context.state()?.schema_for_ref(reference.clone())?;
     let Some(table) = schema.table(reference.table()).await? else {
-        return Err(crate::Error::unknown_table(reference.table(), []));
+        return Err(Error::unknown_table(reference.table(), []));
     };
     let schema = table.schema();
     let fields = schema.fields();

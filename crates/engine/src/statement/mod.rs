@@ -666,6 +666,7 @@ fn convert(sql: Sql) -> Result<Statement> {
         Sql::Discard { object_type: DiscardObject::TEMP } => Statement::DiscardTemporary,
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
+        Sql::ShowColumns { show_options, .. } => Statement::Show(inspect::show_columns(show_options)?),
         Sql::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
             Statement::Show(inspect::Show::Create(obj_name))
         }

@@ -8,7 +8,8 @@
 //!    plain field begins or ends with one, and has not all of a pair.
 //! 3. If none with several fields is, but one has them in the first record and in most, it is
 //!    taken: the records that differ are errors of the scan, which name their line. So it is if all
-//!    records but the first have as many.
+//!    records but the first have as many, or if the first record is names, and no text of words has
+//!    its delimiters there: a blank follows these.
 //! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's
 //!    quotes hold together.
 //! 5. The first record is a header if all columns are text, or if one of its fields is of another
@@ -190,6 +191,24 @@ impl Cut {
         others.next().is_some_and(|fields| fields > 1 && others.all(|other| other == fields))
     }
 
+    /// True if the first record is names, and another one has several fields, none of which begins with a blank.
+    fn has_names_over_values(&self, bytes: &[u8]) -> bool {
+        let (mut names, mut are_values) = (Vec::new(), true);
+        for (at, (start, _)) in self.records.iter().enumerate() {
+            each_field(bytes, *start, &self.dialect, |_, value| match at {
+                0 => names.push(value.to_vec()),
+                _ => are_values = are_values && value.first() != Some(&b' '),
+            });
+        }
+        let is_name = |name: &Vec<u8>| {
+            name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
+                && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80)
+        };
+        let distinct: HashSet<&Vec<u8>> = names.iter().collect();
+        let is_several = self.counts().skip(1).any(|(_, fields)| fields > 1);
+        are_values && is_several && distinct.len() == names.len() && names.iter().all(is_name)
+    }
+
     /// How many of the records have as many fields as the first one.
     fn like_first(&self) -> Option<(usize, usize, usize)> {
         let (_, first) = self.counts().next()?;
@@ -353,7 +372,8 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect,
     let uneven = cuts.iter().filter(|cut| cut.dialect.quote != Some(b'\'') || given.quote.is_some()).filter(may_be);
     let uneven = uneven.filter_map(|cut| {
         let (fields, alike, all) = cut.like_first()?;
-        let is_table = fields > 1 && ((alike * 2 > all && alike > 1) || (cut.broken == 0 && cut.has_other_header()));
+        let has_table_below = || cut.has_other_header() || cut.has_names_over_values(bytes);
+        let is_table = fields > 1 && ((alike * 2 > all && alike > 1) || (cut.broken == 0 && has_table_below()));
         is_table.then_some((cut.broken, all - alike, cut))
     });
     if let Some((.., cut)) = uneven.min_by_key(|(broken, others, _)| (*broken, *others)) {
@@ -523,7 +543,8 @@ impl<'a> Rows<'a> {
         }
         if has_header {
             let names = self.first.iter().take(columns).map(|name| String::from_utf8_lossy(name).trim().to_string());
-            let row_names = (self.first.len() < columns && given.has_header.is_none()).then(String::new);
+            let lacks_first = self.first.len() < columns && given.has_header.is_none() && !given.pads;
+            let row_names = lacks_first.then(String::new);
             return (Some(row_names.into_iter().chain(names).collect()), below);
         }
         for (below, first) in below.iter_mut().zip(first) {
@@ -694,6 +715,21 @@ pub(super) fn each_field(bytes: &[u8], mut at: usize, dialect: &Dialect, mut wit
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ragged_table_is_one() {
+        for (text, fields) in [
+            ("a,b\n1,2\n3\n4,5,6\n", 2),
+            ("a,b\n1\n3,4,5\n", 2),
+            ("hello, world\nthis is text\none, two, three\n", 1),
+            ("greeting\nhello, world\nyes\none, two, three\n", 1),
+        ] {
+            assert_eq!(found(text).2, fields, "{text}");
+        }
+        let padded = Given { pads: true, ..Given::default() };
+        let Sniffed { header, forms, .. } = sniff(b"a,b\n1,2\n3,4,5\n", true, &padded);
+        assert_eq!((header.unwrap(), forms.len()), (vec!["a".to_string(), "b".to_string()], 3));
+    }
 
     fn found(text: &str) -> (char, Option<char>, usize) {
         let Sniffed { dialect, forms, .. } = sniff(text.as_bytes(), true, &Given::default());

@@ -175,7 +175,11 @@ pub(super) fn texts(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(column, &DataType::Utf8)?)
 }
 
-/// Whether a type is a string or that of NULL.
+/// Whether a type is a string or that of NULL. A dictionary of strings is one until the
+/// [analyzer](super::dictionary_texts) has decoded it.
 pub(super) fn is_text(data_type: &DataType) -> bool {
-    data_type.is_string() || data_type.is_null()
+    match data_type {
+        DataType::Dictionary(_, values) => values.is_string(),
+        other => other.is_string() || other.is_null(),
+    }
 }

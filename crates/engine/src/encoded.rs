@@ -1,0 +1,136 @@
+//! Dictionaries and runs of Arrow, at the doors that rows come in by: files and what a program registers.
+//!
+//! A type of SQL is one of values. How a column's values are encoded says nothing about them, and what computes goes by the type of
+//! the values alone. So columns are decoded where they enter, but for dictionaries of texts, which a query may hand on as they are
+//! (pandas' categories come back as categories); the planner decodes these where something is computed of them
+//! ([`dictionary_texts`](crate::planner)).
+//!
+//! Arrow has two places for a NULL in a dictionary, the keys and the values; much of it looks at the keys alone, and takes `''` or 0 for a
+//! value that is NULL. A dictionary here has NULLs among its keys only.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
+
+/// The type of a column whose values are plain, or texts of a dictionary.
+pub(crate) fn entered(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, values) if values.is_string() => data_type.clone(),
+        other => decoded(other),
+    }
+}
+
+/// The type of the values, at every depth.
+fn decoded(data_type: &DataType) -> DataType {
+    let within =
+        |field: &FieldRef| -> FieldRef { Arc::new(field.as_ref().clone().with_data_type(decoded(field.data_type()))) };
+    match data_type {
+        DataType::Dictionary(_, values) => decoded(values),
+        DataType::RunEndEncoded(_, values) => decoded(values.data_type()),
+        DataType::List(item) => DataType::List(within(item)),
+        DataType::LargeList(item) => DataType::LargeList(within(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(within(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(within).collect()),
+        DataType::Map(entries, is_sorted) => DataType::Map(within(entries), *is_sorted),
+        other => other.clone(),
+    }
+}
+
+/// A schema whose columns are [`entered`].
+pub(crate) fn entered_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| match entered(field.data_type()) {
+        same if same == *field.data_type() => Arc::clone(field),
+        plain => Arc::new(Field::new(field.name(), plain, field.is_nullable()).with_metadata(field.metadata().clone())),
+    });
+    Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
+}
+
+/// The rows with columns of the types of [`entered_schema`], and no NULL among the values of a dictionary.
+///
+/// # Errors
+/// Arrow cannot decode a column.
+pub(crate) fn entered_batch(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let is_plain = |column: &ArrayRef| entered(column.data_type()) == *column.data_type() && !has_null_values(column);
+    if batch.columns().iter().all(is_plain) {
+        return Ok(batch);
+    }
+    let schema = entered_schema(batch.schema_ref());
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = batch.columns().iter().map(entered_column).collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new_with_options(schema, columns, &options)
+}
+
+fn entered_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let data_type = entered(column.data_type());
+    match column.data_type() {
+        // To values and back: the NULLs are keys then.
+        DataType::Dictionary(_, values) if has_null_values(column) && data_type == *column.data_type() => {
+            cast(&cast(column, values)?, &data_type)
+        }
+        same if *same == data_type => Ok(Arc::clone(column)),
+        // Arrow decodes runs one level at a time, and a dictionary to the type of its values.
+        DataType::Dictionary(_, values) => entered_column(&cast(column, values)?),
+        DataType::RunEndEncoded(_, values) => entered_column(&cast(column, values.data_type())?),
+        _ => cast(column, &data_type),
+    }
+}
+
+fn has_null_values(column: &ArrayRef) -> bool {
+    matches!(column.data_type(), DataType::Dictionary(..)) && column.as_any_dictionary().values().null_count() > 0
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow::array::{
+        BooleanArray, DictionaryArray, Float64Array, Int8Array, Int32Array, ListArray, RunArray, StringArray,
+    };
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::{Int8Type, Int32Type};
+
+    use super::*;
+
+    fn entered_of(column: ArrayRef) -> ArrayRef {
+        let batch = RecordBatch::try_from_iter([("c", column)]).unwrap();
+        Arc::clone(entered_batch(batch).unwrap().column(0))
+    }
+
+    #[test]
+    fn numbers_and_runs_are_decoded() {
+        let keys = Int8Array::from(vec![Some(0), None, Some(1), Some(2)]);
+        let values = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-0.0)]));
+        let found = entered_of(Arc::new(DictionaryArray::<Int8Type>::new(keys, values)));
+        assert_eq!(found.as_ref(), &Float64Array::from(vec![Some(1.5), None, None, Some(-0.0)]));
+
+        let keys = Int8Array::from(vec![1, 0]);
+        let values = Arc::new(BooleanArray::from(vec![true, false]));
+        let found = entered_of(Arc::new(DictionaryArray::<Int8Type>::new(keys, values)));
+        assert_eq!(found.as_ref(), &BooleanArray::from(vec![false, true]));
+
+        let runs =
+            RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 3]), &StringArray::from(vec!["a", "b"])).unwrap();
+        assert_eq!(entered_of(Arc::new(runs)).as_ref(), &StringArray::from(vec!["a", "a", "b"]));
+    }
+
+    #[test]
+    fn texts_stay_a_dictionary_without_null_values() {
+        let keys = Int8Array::from(vec![Some(0), Some(1), None]);
+        let dictionary = DictionaryArray::<Int8Type>::new(keys, Arc::new(StringArray::from(vec![Some("x"), None])));
+        let found = entered_of(Arc::new(dictionary));
+        assert!(matches!(found.data_type(), DataType::Dictionary(..)));
+        assert!(!has_null_values(&found));
+        assert_eq!((found.null_count(), found.len()), (2, 3));
+    }
+
+    #[test]
+    fn dictionaries_within_lists_are_decoded() {
+        let texts: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
+        let item = Field::new_list_field(texts.data_type().clone(), true);
+        let list = ListArray::new(Arc::new(item), OffsetBuffer::from_lengths([2, 1]), Arc::new(texts), None);
+        let found = entered_of(Arc::new(list));
+        assert_eq!(found.as_list::<i32>().values().as_ref(), &StringArray::from(vec!["a", "b", "a"]));
+    }
+}

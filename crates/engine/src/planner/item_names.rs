@@ -1,0 +1,67 @@
+//! `FROM generate_series(1, 3) AS g`: the column of a table of items has the alias's name, as in PostgreSQL and DuckDB.
+//!
+//! DataFusion (55.2) calls it `value`, or by the call. So `SELECT g` is an error, or, where a query around has a column `g`, that
+//! column without a word: `SELECT (SELECT max(g) FROM generate_series(1, 3) AS g) FROM t`.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFactor, VisitorMut};
+
+use super::visit_statement;
+
+/// Names the columns; before the functions become queries.
+pub(super) fn rewrite(statement: &mut Statement) {
+    let _ = visit_statement(statement, &mut Items);
+}
+
+struct Items;
+
+impl VisitorMut for Items {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+        if let Some(alias) = alias_of_items(table)
+            && alias.columns.is_empty()
+        {
+            alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The alias of a function whose rows are items of one list.
+fn alias_of_items(table: &mut TableFactor) -> Option<&mut TableAlias> {
+    match table {
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. } => {
+            alias.as_mut().filter(|_| array_exprs.len() == 1)
+        }
+        TableFactor::Table { name, args: Some(_), alias, with_ordinality: false, .. }
+        | TableFactor::Function { name, alias, with_ordinality: false, .. } => {
+            let name = name.to_string().to_lowercase();
+            alias.as_mut().filter(|_| ["generate_series", "range", "unnest"].contains(&name.as_str()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn items_have_the_name_of_their_alias() {
+        for (query, expected) in [
+            ("SELECT g FROM generate_series(1, 3) AS g", "1,2,3"),
+            ("SELECT g.g + 1 FROM generate_series(1, 3) g", "2,3,4"),
+            ("SELECT u FROM unnest(ARRAY[3, 1]) AS u", "3,1"),
+            ("SELECT u FROM unnest(ARRAY[3, 1]) WITH ORDINALITY AS x (u, n) ORDER BY n DESC", "1,3"),
+            ("SELECT x FROM generate_series(1, 2) AS g (x)", "1,2"),
+            ("SELECT (SELECT max(g) FROM generate_series(1, 3) g) FROM (VALUES (100), (101)) AS o(g)", "3,3"),
+            ("SELECT (SELECT sum(u) FROM unnest(ARRAY[1, 2]) u) FROM (VALUES (100), (101)) AS o(u)", "3,3"),
+            ("SELECT u FROM (VALUES (1), (2)) AS o(u) WHERE 3 IN (SELECT u FROM generate_series(1, 3) u)", "1,2"),
+        ] {
+            assert_eq!(rows(query).await.join(","), expected, "{query}");
+        }
+    }
+}
