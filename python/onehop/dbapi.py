@@ -107,9 +107,9 @@ class _Kind:
 
 
 STRING = _Kind("VARCHAR", "Utf8", "LargeUtf8")
-BINARY = _Kind("Binary", "LargeBinary", "FixedSizeBinary")
+BINARY = _Kind("BYTEA")
 NUMBER = _Kind("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL", "Decimal", "Float16")
-DATETIME = _Kind("DATE", "TIMESTAMP", "Time32", "Time64", "Date64", "Timestamp", "Interval", "Duration")
+DATETIME = _Kind("DATE", "TIME", "INTERVAL", "Date64")
 ROWID = _Kind("ROWID")
 
 _CHANGES = {"INSERT", "UPDATE", "DELETE", "COPY", "TRUNCATE"}

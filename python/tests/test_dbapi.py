@@ -91,6 +91,8 @@ def test_descriptions(connection: dbapi.Connection) -> None:
         kinds[0] != dbapi.STRING and kinds[1] != dbapi.NUMBER and all(len(column) == 7 for column in cursor.description)
     )
     assert cursor.description[2][4:6] == (3, 2)
+    cursor.execute("SELECT CAST('10:00' AS TIME) AS t, INTERVAL '1 day' AS i, now() AS n")
+    assert cursor.description is not None and all(column[1] == dbapi.DATETIME for column in cursor.description)
     cursor.execute("CREATE TABLE t (n BIGINT)")
     assert cursor.description is None
     with pytest.raises(dbapi.Error):
