@@ -71,10 +71,17 @@ fn entered_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
             cast(&cast(column, values)?, &data_type)
         }
         same if *same == data_type => Ok(Arc::clone(column)),
-        // Arrow decodes runs one level at a time, and a dictionary to the type of its values.
-        DataType::Dictionary(_, values) => entered_column(&cast(column, values)?),
-        DataType::RunEndEncoded(_, values) => entered_column(&cast(column, values.data_type())?),
-        _ => cast(column, &data_type),
+        _ => in_type(column, &data_type),
+    }
+}
+
+/// Arrow decodes one level at a time, runs and dictionaries to the type of their values.
+fn in_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() {
+        same if same == data_type => Ok(Arc::clone(column)),
+        DataType::Dictionary(_, values) => in_type(&cast(column, values)?, data_type),
+        DataType::RunEndEncoded(_, values) => in_type(&cast(column, values.data_type())?, data_type),
+        _ => cast(column, data_type),
     }
 }
 
@@ -112,6 +119,9 @@ mod tests {
 
         let runs =
             RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 3]), &StringArray::from(vec!["a", "b"])).unwrap();
+        assert_eq!(entered_of(Arc::new(runs)).as_ref(), &StringArray::from(vec!["a", "a", "b"]));
+        let texts: DictionaryArray<Int8Type> = ["a", "b"].into_iter().collect();
+        let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 3]), &texts).unwrap();
         assert_eq!(entered_of(Arc::new(runs)).as_ref(), &StringArray::from(vec!["a", "a", "b"]));
     }
 

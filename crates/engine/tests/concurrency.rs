@@ -385,7 +385,7 @@ fn a_cross_join_lets_go_of_a_runtime_of_one_thread() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = Database::memory(&tiny()).unwrap().session().unwrap();
     runtime.block_on(async {
-        let sql = "SELECT max(a.value + b.value) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
+        let sql = "SELECT max(a.a + b.b) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
         let Output::Rows(mut stream) = session.sql(sql).await.unwrap() else { panic!("no rows") };
         assert!(tokio::time::timeout(Duration::from_millis(50), stream.next()).await.is_err());
     });

@@ -50,6 +50,7 @@ use super::glob::Found;
 use super::named::caught_now;
 use super::site::Site;
 use super::{Format, Names, agree, blocking, directory_columns};
+use crate::encoded::entered_batch;
 
 /// The eight bytes before the stream in an Arrow file.
 const ARROW_MAGIC: &[u8] = b"ARROW1";
@@ -337,6 +338,7 @@ impl FileOpener for Opener {
 
 /// The wanted columns of a batch, of the wanted types.
 fn fitted(batch: &RecordBatch, table: &Schema, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
+    let batch = entered_batch(batch.clone())?;
     let own = renamed(&batch.schema());
     let names = agree::names_of(table);
     let found = names.iter().zip(agree::places(&names, &agree::names_of(&own), Format::Parquet));

@@ -35,7 +35,7 @@ fn spine(mut expr: &Expr) -> usize {
     length
 }
 
-/// Whether `[NOT] IN ((SELECT ..), ..` follows.
+/// Whether `[NOT] IN ((SELECT ..), ..` follows, or `IN ((SELECT ..) + 1 ..`.
 fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
     let mut tokens = (0..).map(|place| parser.peek_nth_token_no_skip(place).token);
     let mut tokens = tokens.by_ref().filter(|token| !matches!(token, Token::Whitespace(_)));
@@ -65,7 +65,20 @@ fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
             break;
         }
     }
-    tokens.next() == Some(Token::Comma)
+    let of_query = [
+        Keyword::UNION,
+        Keyword::EXCEPT,
+        Keyword::INTERSECT,
+        Keyword::MINUS,
+        Keyword::ORDER,
+        Keyword::LIMIT,
+        Keyword::OFFSET,
+        Keyword::FETCH,
+    ];
+    match tokens.next() {
+        Some(Token::RParen | Token::EOF) | None => false,
+        token => !is_word(token, &of_query),
+    }
 }
 
 /// Expressions that may be begun per token, and in any case.
@@ -272,11 +285,13 @@ mod tests {
             ("a IN ((SELECT max(b) FROM t), 5)", false, 2),
             ("a NOT IN ((SELECT (1)), (SELECT 2), c)", true, 3),
             ("a IN ( ( WITH q AS (SELECT 1) SELECT * FROM q ) , NULL)", false, 2),
+            ("a IN ((SELECT 1) + 1, 4)", false, 2),
+            ("a IN ((SELECT 1)::int)", false, 1),
         ] {
             let Expr::InList { list, negated, .. } = parse(text) else { panic!("{text}") };
             assert_eq!((list.len(), negated), (values, negates), "{text}");
         }
-        for text in ["a IN ((SELECT 1))", "a IN ((SELECT 1) UNION (SELECT 2))", "a NOT IN (SELECT 1)"] {
+        for text in ["a IN ((SELECT 1))", "a IN ((SELECT 1) UNION (SELECT 2))", "a IN ((SELECT 1) LIMIT 1)"] {
             assert!(matches!(parse(text), Expr::InSubquery { .. }), "{text}");
         }
         assert!(matches!(parse("a IN ((1), 2)"), Expr::InList { .. }));

@@ -24,9 +24,11 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::Case;
-use datafusion::logical_expr::{BinaryExpr, LogicalPlan, cast};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::expressions;
 use super::floats_beside_decimals::COMPARISONS;
@@ -57,6 +59,29 @@ impl AnalyzerRule for ExactComparisons {
 
     fn name(&self) -> &str {
         "exact_comparisons"
+    }
+}
+
+/// A literal text beside a boolean, before DataFusion asks what type the comparison has.
+#[derive(Debug)]
+pub(super) struct BooleanTexts;
+
+impl ExprPlanner for BooleanTexts {
+    fn plan_binary_op(&self, mut expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+        if matches!(expr.op, Eq | NotEq | Lt | LtEq | Gt | GtEq) {
+            as_boolean(&expr.left, &mut expr.right, schema);
+            as_boolean(&expr.right, &mut expr.left, schema);
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+fn as_boolean(value: &Expr, text: &mut Expr, schema: &DFSchema) {
+    let is_text = matches!(&*text, Expr::Literal(literal, _) if literal.data_type().is_string());
+    if is_text && matches!(value.get_type(schema), Ok(DataType::Boolean)) {
+        let literal = std::mem::take(text);
+        *text = cast(literal, DataType::Boolean);
     }
 }
 

@@ -175,9 +175,12 @@ fn filter_of(expr: &Expr) -> Option<&Expr> {
 
 /// An aggregate whose arguments are computed for the rows of its FILTER: DataFusion computes them for all.
 fn guard_arguments(mut expr: Expr, filter: &Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let arguments = match &mut expr {
-        Expr::AggregateFunction(call) => &mut call.params.args,
-        Expr::WindowFunction(call) => &mut call.params.args,
+    let arguments: Vec<&mut Expr> = match &mut expr {
+        Expr::AggregateFunction(call) => {
+            let order = call.params.order_by.iter_mut().map(|key| &mut key.expr);
+            call.params.args.iter_mut().chain(order).collect()
+        }
+        Expr::WindowFunction(call) => call.params.args.iter_mut().collect(),
         _ => return Ok(Transformed::no(expr)),
     };
     let mut is_changed = false;

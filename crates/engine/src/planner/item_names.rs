@@ -2,29 +2,56 @@
 //!
 //! DataFusion (55.2) calls it `value`, or by the call. So `SELECT g` is an error, or, where a query around has a column `g`, that
 //! column without a word: `SELECT (SELECT max(g) FROM generate_series(1, 3) AS g) FROM t`.
+//!
+//! Views of older builds ask for `g.value`, so that is tried where nothing else has the name.
 
 use std::ops::ControlFlow;
 
+use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFactor, VisitorMut};
 
 use super::visit_statement;
 
-/// Names the columns; before the functions become queries.
-pub(super) fn rewrite(statement: &mut Statement) {
-    let _ = visit_statement(statement, &mut Items);
+/// Names the columns; before the functions become queries. Whether there are any.
+pub(super) fn rewrite(statement: &mut Statement) -> bool {
+    let mut items = Items { undoes: false, changed: false };
+    let _ = visit_statement(statement, &mut items);
+    items.changed
 }
 
-struct Items;
+/// Takes these names away again.
+pub(super) fn undo(statement: &mut Statement) {
+    let _ = visit_statement(statement, &mut Items { undoes: true, changed: false });
+}
+
+/// Whether a statement is not planned for want of a column of DataFusion's name.
+pub(super) fn is_asked_for_value(error: &DataFusionError) -> bool {
+    match error.find_root() {
+        DataFusionError::SchemaError(error, _) => {
+            matches!(error.as_ref(), SchemaError::FieldNotFound { field, .. } if field.name == "value")
+        }
+        _ => false,
+    }
+}
+
+struct Items {
+    undoes: bool,
+    changed: bool,
+}
 
 impl VisitorMut for Items {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
-        if let Some(alias) = alias_of_items(table)
-            && alias.columns.is_empty()
-        {
-            alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        let Some(alias) = alias_of_items(table) else { return ControlFlow::Continue(()) };
+        match alias.columns.as_slice() {
+            [] if !self.undoes => {
+                alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+                self.changed = true;
+            }
+            [only] if self.undoes && only.name == alias.name => alias.columns.clear(),
+            _ => {}
         }
         ControlFlow::Continue(())
     }
@@ -57,6 +84,7 @@ mod tests {
             ("SELECT u FROM unnest(ARRAY[3, 1]) AS u", "3,1"),
             ("SELECT u FROM unnest(ARRAY[3, 1]) WITH ORDINALITY AS x (u, n) ORDER BY n DESC", "1,3"),
             ("SELECT x FROM generate_series(1, 2) AS g (x)", "1,2"),
+            ("SELECT g.value FROM generate_series(1, 2) AS g WHERE value > 1", "2"),
             ("SELECT (SELECT max(g) FROM generate_series(1, 3) g) FROM (VALUES (100), (101)) AS o(g)", "3,3"),
             ("SELECT (SELECT sum(u) FROM unnest(ARRAY[1, 2]) u) FROM (VALUES (100), (101)) AS o(u)", "3,3"),
             ("SELECT u FROM (VALUES (1), (2)) AS o(u) WHERE 3 IN (SELECT u FROM generate_series(1, 3) u)", "1,2"),

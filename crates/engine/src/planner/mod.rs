@@ -8,7 +8,6 @@
 mod array_literals;
 mod balanced_conditions;
 mod call_clauses;
-mod cast_keys;
 mod checked_arithmetic;
 mod checked_sum;
 mod coalesce;
@@ -63,6 +62,7 @@ mod moments_of_one_type;
 mod monotone_functions;
 mod named_arguments;
 mod named_windows;
+mod nested_casts;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
@@ -217,6 +217,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     planners.push(Arc::new(using_joins::MergedColumns));
     // Before the one that DataFusion has for lists.
     planners.insert(0, Arc::new(list_concatenation::ListOperators));
+    planners.insert(0, Arc::new(exact_comparisons::BooleanTexts));
     let planners = builder.relation_planners().get_or_insert_default();
     planners.push(Arc::new(using_joins::UsingJoins));
     if keeps("unproved_keys") {
@@ -250,7 +251,6 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     if keeps("coalesce") {
         functions.extend(coalesce::functions());
     }
-    functions.push(Arc::new(cast_keys::function()));
     functions.extend(subquery_lists::functions());
     functions.extend(long_texts::functions());
     functions.extend(list_functions::functions());
@@ -325,8 +325,8 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
-        Arc::new(dictionary_texts::DictionaryTexts),
         Arc::new(using_joins::UsingHints),
+        Arc::new(dictionary_texts::DictionaryTexts),
         // Before expressions change.
         Arc::new(grouping_set_keys::GroupingSetKeys),
         // Before anything looks for subqueries.
@@ -365,6 +365,7 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
     rules.push(Arc::new(string_casts::StringCasts));
+    rules.push(Arc::new(nested_casts::NestedCasts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
     rules.push(Arc::new(value_texts::ValueTexts::Settled));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
@@ -466,13 +467,21 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
-    item_names::rewrite(&mut statement);
+    let named = item_names::rewrite(&mut statement).then(|| statement.clone());
     ordinality::rewrite(&mut statement)?;
     if keeps("refused") {
         refused::check(&statement)?;
     }
     call_clauses::check(&statement, state)?;
-    match planned(state, statement).await? {
+    let planned = match (self::planned(state, statement).await, named) {
+        (Err(error), Some(mut named)) if item_names::is_asked_for_value(&error) => {
+            item_names::undo(&mut named);
+            ordinality::rewrite(&mut named)?;
+            self::planned(state, named).await?
+        }
+        (planned, _) => planned?,
+    };
+    match planned {
         // EXPLAIN VERBOSE shows the analysis.
         plan @ (LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_)) => Ok(plan),
         plan => state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}),
@@ -678,7 +687,6 @@ fn resolve(select: &mut Select, mut order: Option<&mut OrderBy>) -> ControlFlow<
             named_windows::rewrite(select, order.as_deref_mut())?;
         }
         if keeps("grouping") {
-            cast_keys::rewrite(select, order.as_deref_mut());
             grouping::rewrite(select)?;
         }
         grouping::rewrite_distinct_on(select, order.as_deref_mut())

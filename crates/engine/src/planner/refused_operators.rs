@@ -4,6 +4,7 @@
 //!   error that asks for a report.
 //! - `1.5 & 1`: DataFusion cuts a column to an integer and rounds a literal. PostgreSQL and DuckDB have
 //!   the operator for integers alone.
+//! - `d IN (1, 2)` of a date: it compares the days since 1970.
 //! - `-x` of a timestamp: DataFusion gives the moment as far before 1970 for a literal, and an error for
 //!   a column.
 
@@ -37,7 +38,7 @@ impl AnalyzerRule for RefusedOperators {
 
 fn is_checked(expr: &Expr) -> bool {
     match expr {
-        Expr::Between(_) | Expr::Negative(_) => true,
+        Expr::Between(_) | Expr::Negative(_) | Expr::InList(_) => true,
         Expr::BinaryExpr(binary) => BITS.contains(&binary.op),
         _ => false,
     }
@@ -56,6 +57,16 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     match expr {
         Expr::Between(Between { expr: value, low, high, .. }) => {
             check_ends(type_of(value), type_of(low), type_of(high))
+        }
+        Expr::InList(list) => {
+            let value = type_of(&list.expr);
+            let is_of_other = |other: &DataType| {
+                (value.is_temporal() && other.is_numeric()) || (value.is_numeric() && other.is_temporal())
+            };
+            match list.list.iter().map(type_of).find(is_of_other) {
+                Some(other) => refused("IN", &[value, other], "casts make one type of them"),
+                None => Ok(()),
+            }
         }
         Expr::Negative(inner) => match type_of(inner) {
             DataType::Timestamp(..) => refused("-", &[type_of(inner)], "an interval or a number has a negative"),

@@ -1,7 +1,8 @@
 //! Aggregates and groups that DataFusion would give the same name.
 //!
 //! It names them by the expression without its parentheses and casts, and keeps columns apart by name: it refuses
-//! `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b + c)` and `GROUP BY CAST(t AS DATE), CAST(t AS TIME)`.
+//! `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b + c)`, `GROUP BY t, t::date` and `GROUP BY CAST(t AS DATE), CAST(t
+//! AS TIME)`.
 //! Where that happens, what was written is put into the expression, as a condition that is always true and that the
 //! simplifier takes out: `CASE WHEN 'CAST(x AS DOUBLE)' IS NOT NULL THEN CAST(x AS DOUBLE) END`.
 
@@ -12,8 +13,8 @@ use std::sync::LazyLock;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectNamePart,
-    OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Value, visit_expressions_mut,
+    CaseWhen, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
+    ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Value, visit_expressions_mut,
 };
 
 use super::functions;
@@ -70,8 +71,10 @@ struct Names {
 impl Names {
     fn of(expr: &Expr) -> Self {
         let mut expr = expr.clone();
+        without_table(&mut expr);
         let _ = visit_expressions_mut(&mut expr, |expr| {
             match expr {
+                Expr::Cast { kind: kind @ CastKind::DoubleColon, .. } => *kind = CastKind::Cast,
                 Expr::Identifier(name) => *name = Ident::with_quote('"', normal(name)),
                 Expr::CompoundIdentifier(names) => {
                     names.iter_mut().for_each(|name| *name = Ident::with_quote('"', normal(name)));
@@ -96,7 +99,31 @@ impl Names {
     }
 }
 
-/// What is grouped by, with numbers and aliases looked up; columns have names of their own.
+/// Takes the table off a column, or off one that is cast: it is one column, with the table and without.
+fn without_table(expr: &mut Expr) {
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => without_table(inner),
+        Expr::CompoundIdentifier(names) => {
+            if let Some(name) = names.pop() {
+                *expr = Expr::Identifier(name);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The keys of grouping sets.
+fn keys(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Tuple(inner) => inner.iter().flat_map(keys).collect(),
+        Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+            sets.iter().flatten().flat_map(keys).collect()
+        }
+        other => vec![other],
+    }
+}
+
+/// What is grouped by, with numbers and aliases looked up: first the columns, which keep their names.
 fn groups(select: &Select) -> Vec<Names> {
     let output = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),
@@ -110,18 +137,22 @@ fn groups(select: &Select) -> Vec<Names> {
             }
             _ => None,
         },
-        Expr::Identifier(name) => select.projection.iter().find_map(|item| match item {
-            SelectItem::ExprWithAlias { expr, alias } if normal(alias) == normal(name) => Some(expr.clone()),
-            _ => None,
-        }),
+        Expr::Identifier(name) => {
+            let aliased = select.projection.iter().find_map(|item| match item {
+                SelectItem::ExprWithAlias { expr, alias } if normal(alias) == normal(name) => Some(expr.clone()),
+                _ => None,
+            });
+            aliased.or_else(|| Some(expr.clone()))
+        }
         other => Some(other.clone()),
     };
     let groups: Vec<Expr> = match &select.group_by {
-        GroupByExpr::Expressions(exprs, _) => exprs.iter().filter_map(meant).collect(),
+        GroupByExpr::Expressions(exprs, _) => exprs.iter().flat_map(keys).filter_map(meant).collect(),
         GroupByExpr::All(_) => select.projection.iter().filter_map(output).filter(|expr| !has_value(expr)).collect(),
     };
-    let is_column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-    groups.iter().filter(|expr| !is_column(expr)).map(Names::of).collect()
+    let is_column = |expr: &&Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    let (columns, others): (Vec<&Expr>, Vec<&Expr>) = groups.iter().partition(is_column);
+    columns.into_iter().chain(others).map(Names::of).collect()
 }
 
 fn has_value(expr: &Expr) -> bool {
@@ -232,6 +263,15 @@ mod tests {
             ),
             ("SELECT a * (b + 1), sum(a) FROM t GROUP BY a * (b + 1), a * b + 1 ORDER BY a * b + 1", "3 1,8 4"),
             ("SELECT sum(x) OVER (), sum(CAST(x AS BIGINT)) OVER () FROM t LIMIT 1", "3.75 3"),
+            ("SELECT CAST(x AS BIGINT) AS i, count(*) FROM t GROUP BY x, x::bigint ORDER BY x", "0 1,1 1,2 1"),
+            ("SELECT a, a::bigint, count(*) FROM t GROUP BY a, a::bigint ORDER BY a::bigint DESC", "2 2 2,1 1 1"),
+            ("SELECT a, a::varchar AS s, sum(a) FROM t GROUP BY 1, 2 ORDER BY 2", "1 1 1,2 2 4"),
+            ("SELECT a, a::varchar AS s, sum(a) FROM t GROUP BY a, s ORDER BY s", "1 1 1,2 2 4"),
+            ("SELECT a::varchar, t.a::bigint FROM t GROUP BY 1, 2 HAVING a::bigint > 1 ORDER BY 1", "2 2"),
+            (
+                "SELECT a::bigint AS i, t.a, count(*) FROM t WHERE b > 2 GROUP BY ROLLUP (a::bigint, t.a) ORDER BY 1, 2",
+                "2 2 2,2 NULL 2,NULL NULL 2",
+            ),
         ] {
             let query = query.replace("FROM t", &format!("FROM {table}"));
             assert_eq!(rows(&query).await.join(","), expected, "{query}");

@@ -19,14 +19,30 @@ pub(super) struct ValuesWithoutFrom;
 
 impl AnalyzerRule for ValuesWithoutFrom {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let is_one = |expr: &Expr| matches!(expr, Expr::ScalarSubquery(_));
-        // What is within another subquery comes before that one.
-        expressions::rewritten_if_any(plan, is_one, |expr, around| match &expr {
-            Expr::ScalarSubquery(subquery) => {
-                Ok(value_of(subquery, around)?.map_or_else(|| Transformed::no(expr), Transformed::yes))
+        let is_one = |expr: &Expr| matches!(expr, Expr::ScalarSubquery(subquery) if only_value(subquery).is_some());
+        if !expressions::has(&plan, is_one)? {
+            return Ok(plan);
+        }
+        // What is within another subquery comes before that one, which names its columns then.
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            if let LogicalPlan::Subquery(lateral) = &node {
+                return Ok(Transformed::yes(LogicalPlan::Subquery(unnesting::subquery_of(&lateral.subquery))));
             }
-            _ => Ok(Transformed::no(expr)),
-        })
+            let around = expressions::readable(&node)?;
+            expressions::rewritten(node, |expr| {
+                if unnesting::subquery_in(&expr).is_none() {
+                    return Ok(Transformed::no(expr));
+                }
+                let named = unnesting::with_subquery(expr, |inner| Ok(unnesting::subquery_of(&inner.subquery)))?;
+                match &named {
+                    Expr::ScalarSubquery(subquery) => {
+                        Ok(Transformed::yes(value_of(subquery, &around)?.unwrap_or(named)))
+                    }
+                    _ => Ok(Transformed::yes(named)),
+                }
+            })
+        });
+        Ok(rewritten?.data)
     }
 
     fn name(&self) -> &str {
@@ -34,16 +50,22 @@ impl AnalyzerRule for ValuesWithoutFrom {
     }
 }
 
+/// The expression of a subquery that has one and no FROM.
+fn only_value(subquery: &Subquery) -> Option<&Expr> {
+    let LogicalPlan::Projection(projection) = subquery.subquery.as_ref() else { return None };
+    match (projection.input.as_ref(), projection.expr.as_slice()) {
+        (LogicalPlan::EmptyRelation(rows), [value]) if rows.produce_one_row && rows.schema.fields().is_empty() => {
+            Some(value)
+        }
+        _ => None,
+    }
+}
+
 /// The value, of columns of the query around, or of queries further out.
 fn value_of(subquery: &Subquery, around: &DFSchema) -> Result<Option<Expr>> {
-    let LogicalPlan::Projection(projection) = subquery.subquery.as_ref() else { return Ok(None) };
-    let (LogicalPlan::EmptyRelation(rows), [value]) = (projection.input.as_ref(), projection.expr.as_slice()) else {
-        return Ok(None);
-    };
-    let is_one_row = rows.produce_one_row && rows.schema.fields().is_empty();
+    let Some(value) = only_value(subquery) else { return Ok(None) };
     let is_more = |expr: &Expr| unnesting::subquery_in(expr).is_some() || matches!(expr, Expr::Unnest(_));
-    let is_value =
-        is_one_row && value.contains_outer() && !value.is_volatile() && !value.exists(|expr| Ok(is_more(expr)))?;
+    let is_value = value.contains_outer() && !value.is_volatile() && !value.exists(|expr| Ok(is_more(expr)))?;
     if !is_value {
         return Ok(None);
     }
@@ -73,6 +95,9 @@ mod tests {
             ),
             ("sum(CASE WHEN a <> 2 THEN (SELECT 10 / (a - 2)) END) OVER (ORDER BY id)", "-10,-10,0"),
             ("(SELECT (SELECT t.a + t.b))", "11,22,33"),
+            ("(SELECT count(*) FROM (VALUES (1), (2)) AS u(k) WHERE k = (SELECT t.a))", "1,1,0"),
+            ("(SELECT max((SELECT t.a + u.k)) FROM (VALUES (1), (2)) AS u(k))", "3,4,5"),
+            ("(SELECT max(v) FROM (SELECT (SELECT t.a) AS v) AS q)", "1,2,3"),
         ] {
             let query = format!("SELECT {value} AS v FROM {table} ORDER BY id");
             assert_eq!(rows(&query).await.join(","), expected, "{value}");
