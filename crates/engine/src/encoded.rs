@@ -1,12 +1,13 @@
-//! Dictionaries and runs of Arrow, at the doors that rows come in by: files and what a program registers.
+//! Arrow's dictionaries and runs, decoded where rows enter: from files and from registered frames.
 //!
-//! A type of SQL is one of values. How a column's values are encoded says nothing about them, and what computes goes by the type of
-//! the values alone. So columns are decoded where they enter, but for dictionaries of texts, which a query may hand on as they are
-//! (pandas' categories come back as categories); the planner decodes these where something is computed of them
-//! ([`dictionary_texts`](crate::planner)).
+//! A SQL type describes values; casts, operators and functions go by it alone. So columns are
+//! decoded where they enter. Dictionaries of texts stay encoded, for a query may hand them on:
+//! pandas' categories come back as categories. The planner decodes these where it computes with
+//! them ([`dictionary_texts`](crate::planner)).
 //!
-//! Arrow has two places for a NULL in a dictionary, the keys and the values; much of it looks at the keys alone, and takes `''` or 0 for a
-//! value that is NULL. A dictionary here has NULLs among its keys only.
+//! Arrow has two places for a NULL in a dictionary, the keys and the values. Much of it looks at
+//! the keys alone, and takes `''` or 0 for a value that is NULL. A dictionary here has NULLs among
+//! its keys only.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(crate) fn entered_schema(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
-/// The rows with columns of the types of [`entered_schema`], and no NULL among the values of a dictionary.
+/// The rows with columns of the types of [`entered_schema`]; no dictionary has NULL among its values.
 ///
 /// # Errors
 /// Arrow cannot decode a column.

@@ -649,8 +649,8 @@ fn schema_error(e: SchemaError) -> Error {
 mod suggest {
     //! The nearest of some names, as a person would see it.
 
-    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong, and one of three, case never
-    /// counts.
+    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong.
+    /// Of one or two letters none may be. Case never counts.
     pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let wanted = wanted.to_lowercase();
         let limit = match wanted.chars().count() {

@@ -3,7 +3,7 @@
 //! - Batches are read where they are: what is scanned has the columns' own buffers.
 //! - A reader is read once, by a thread that may wait for it, and no faster than the statement takes its rows.
 //! - A source is opened anew by each scan, so that it can be read any number of times.
-//! - Columns that are encoded are decoded, but for dictionaries of texts: see [`encoded`](crate::encoded).
+//! - Encoded columns are decoded, but for dictionaries of texts: see [`encoded`](crate::encoded).
 //! - Metadata of a schema describes the rows as they were handed over, not what a query makes of them: pandas', for one, has
 //!   the types and the index of columns by their names. It ends here. Metadata of a column is part of its type, and stays.
 //! - A relation is its session's, as a setting is: no view stands on it, no other session sees it, and nothing is written to
@@ -100,7 +100,7 @@ fn plain(schema: &Schema) -> SchemaRef {
 
 /// The same rows under this schema, whose columns they have.
 fn labelled(batch: RecordBatch, schema: &SchemaRef) -> RecordBatch {
-    // What cannot be decoded is of another schema as well.
+    // A column that cannot be decoded is of another schema as well.
     let batch = entered_batch(batch.clone()).unwrap_or(batch);
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let labelled = RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options);

@@ -1,4 +1,5 @@
-//! Arrow's names of types in what libraries say, as SQL has them: `Int64 + Utf8` is `BIGINT + VARCHAR`.
+//! Arrow's names of types in messages of libraries, as SQL has them: `Int64 + Utf8` is
+//! `BIGINT + VARCHAR`.
 
 const NAMES: [(&str, &str); 20] = [
     ("Binary", "BYTEA"),
@@ -72,7 +73,7 @@ fn type_at<'t>(text: &'t str, word: &str) -> Option<(String, &'t str)> {
     Some((name, after))
 }
 
-/// What is within the brackets that a text begins with, and what follows them.
+/// The text within the brackets that a text begins with, and the text behind them.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {

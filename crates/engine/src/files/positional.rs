@@ -161,7 +161,7 @@ impl PositionalFormat {
             }
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            // Behind the mark of the format are zeros, up to the multiple of eight bytes where the first message begins.
+            // Zeros follow the mark of the format, up to a multiple of eight bytes: the first message.
             let start = match bytes.strip_prefix(ARROW_MAGIC) {
                 Some(rest) => (ARROW_MAGIC.len() + rest.iter().take_while(|byte| **byte == 0).count()) / 8 * 8,
                 None => 0,

@@ -4,8 +4,8 @@
 //! compares x with `1 AND y`: wrong rows, or an error about types. This is its generic dialect with that operator
 //! parsed as PostgreSQL binds it: tighter than NOT, AND and OR, looser than comparisons.
 //!
-//! `x IN ((SELECT max(y) FROM t), 5)` is a list whose first value is a subquery. sqlparser takes the subquery for the whole, and
-//! misses the bracket after it.
+//! `x IN ((SELECT max(y) FROM t), 5)` is a list whose first value is a subquery. sqlparser takes the
+//! subquery for the whole, and misses the bracket after it.
 //!
 //! A `CASE` or `CAST(` that does not parse might be a column of that name, and the parser goes back to try: twice for
 //! each that it is in, so that a bracket missing in thirty of them is looked for until the end of days. So expressions
@@ -35,7 +35,7 @@ fn spine(mut expr: &Expr) -> usize {
     length
 }
 
-/// Whether `[NOT] IN ((SELECT ..), ..` follows, or `IN ((SELECT ..) + 1 ..`.
+/// True if `[NOT] IN ((SELECT ..), ..` follows, or `IN ((SELECT ..) + 1 ..`.
 fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
     let mut tokens = (0..).map(|place| parser.peek_nth_token_no_skip(place).token);
     let mut tokens = tokens.by_ref().filter(|token| !matches!(token, Token::Whitespace(_)));

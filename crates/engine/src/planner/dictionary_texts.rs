@@ -1,9 +1,11 @@
-//! A column of dictionary-encoded texts is one of texts, wherever something is computed of it.
+//! A column of dictionary-encoded texts is cast to texts, wherever something is computed of it.
 //!
-//! Arrow has casts of its own from a dictionary to any type, which read other texts than ours do and cut where ours round; functions
-//! and operators that DataFusion has for texts refuse dictionaries. So such a column is cast to the type of its values, and what
-//! follows knows nothing of dictionaries. It stays what it is where a query hands it on: `SELECT c`, `WHERE`, `ORDER BY`, joins.
-//! Groups and DISTINCT have texts. All other encoded columns are decoded where they enter: see [`encoded`](crate::encoded).
+//! Arrow casts a dictionary to any type by rules of its own: they read other texts than ours do, and
+//! cut where ours round. DataFusion's functions of texts refuse dictionaries. So the column is cast
+//! to the type of its values first, and no later rule meets a dictionary.
+//!
+//! The column stays encoded where a query hands it on: `SELECT c`, `WHERE`, `ORDER BY`, joins. Groups
+//! and DISTINCT have texts. All other encodings end where rows enter: see [`encoded`](crate::encoded).
 
 use std::sync::Arc;
 

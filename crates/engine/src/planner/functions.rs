@@ -300,33 +300,38 @@ pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<Str
 
 /// Whether a call that is meant, by its name, is in a tree, outside of the queries in it.
 pub(super) fn calls(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> bool) -> bool {
+    first_call(tree, is_meant).is_some()
+}
+
+/// The name of the first such call.
+pub(super) fn first_call(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> bool) -> Option<String> {
     struct Finder<'a> {
         is_meant: &'a dyn Fn(&str, &Function) -> bool,
         depth: usize,
     }
     impl Visitor for Finder<'_> {
-        type Break = ();
+        type Break = String;
 
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
             self.depth += 1;
             ControlFlow::Continue(())
         }
 
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
             self.depth -= 1;
             ControlFlow::Continue(())
         }
 
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<String> {
             let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(normal);
             match name {
-                Some(name) if self.depth == 0 && (self.is_meant)(&name, function) => ControlFlow::Break(()),
+                Some(name) if self.depth == 0 && (self.is_meant)(&name, function) => ControlFlow::Break(name),
                 _ => ControlFlow::Continue(()),
             }
         }
     }
-    tree.visit(&mut Finder { is_meant, depth: 0 }).is_break()
+    tree.visit(&mut Finder { is_meant, depth: 0 }).break_value()
 }
 
 /// What is said of an [`unknown`] one.

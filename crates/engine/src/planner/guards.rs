@@ -6,8 +6,8 @@
 //!
 //! So, before the optimizer, a CASE of booleans in which something can fail becomes `CASE TRUE WHEN ..`, which it leaves
 //! alone, and `coalesce()` of booleans becomes one. For DataFusion's operators an AND or OR of which a part can fail
-//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written; and what an aggregate is
-//! computed of becomes one of its FILTER. Pipelines have [that order](onehop_pipeline::Expr) by themselves.
+//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written. So
+//! do the arguments of an aggregate with FILTER. Pipelines have [that order](onehop_pipeline::Expr) by themselves.
 //!
 //! [#8927]: https://github.com/apache/datafusion/issues/8927
 
@@ -173,7 +173,7 @@ fn filter_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// An aggregate whose arguments are computed for the rows of its FILTER: DataFusion computes them for all.
+/// An aggregate whose arguments are computed for the rows of its FILTER alone.
 fn guard_arguments(mut expr: Expr, filter: &Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let arguments: Vec<&mut Expr> = match &mut expr {
         Expr::AggregateFunction(call) => {

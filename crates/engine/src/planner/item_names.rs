@@ -1,7 +1,7 @@
-//! `FROM generate_series(1, 3) AS g`: the column of a table of items has the alias's name, as in PostgreSQL and DuckDB.
+//! `FROM generate_series(1, 3) AS g`: the column of items has the alias's name, as in PostgreSQL.
 //!
-//! DataFusion (55.2) calls it `value`, or by the call. So `SELECT g` is an error, or, where a query around has a column `g`, that
-//! column without a word: `SELECT (SELECT max(g) FROM generate_series(1, 3) AS g) FROM t`.
+//! DataFusion (55.2) calls it `value`, or by the call. So `SELECT g` is an error. Where a query around
+//! has a column `g`, it is that column: `SELECT (SELECT max(g) FROM generate_series(1, 3) AS g) FROM t`.
 //!
 //! Views of older builds ask for `g.value`, so that is tried where nothing else has the name.
 
@@ -25,7 +25,7 @@ pub(super) fn undo(statement: &mut Statement) {
     let _ = visit_statement(statement, &mut Items { undoes: true, changed: false });
 }
 
-/// Whether a statement is not planned for want of a column of DataFusion's name.
+/// True if a statement is not planned for want of a column of DataFusion's name.
 pub(super) fn is_asked_for_value(error: &DataFusionError) -> bool {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => {

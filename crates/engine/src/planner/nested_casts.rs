@@ -1,11 +1,12 @@
 //! Casts of lists and structs to others: each value within is cast as it would be by itself.
 //!
-//! Arrow casts what is within by its own rules: it takes a time without a zone for UTC, writes `2024-01-01T00:00:00`, and reads
-//! other texts. Where the session's zone or the form of a text counts, the cast goes through a function; elsewhere it stays.
+//! Arrow casts the values within by its own rules: it takes a time without a zone for UTC, writes
+//! `2024-01-01T00:00:00`, and reads other texts. Where the session's zone or the form of a text
+//! counts, the cast goes through a function; elsewhere it stays.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, StructArray};
+use arrow::array::{Array, ArrayRef, AsArray, StructArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Fields};
 use datafusion::common::tree_node::Transformed;
@@ -16,6 +17,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
 use super::expressions;
+use super::string_casts::with_items;
 use super::temporal::{Kernel, LocalTime, MomentOfLocal, function};
 use crate::convert::{OnError, Zone, parse_column};
 use crate::postgres::column_text::texts_of_any;
@@ -46,7 +48,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// Whether something within is cast otherwise than by Arrow; not of what is no list or struct itself.
+/// True if a list or struct has values within that Arrow casts otherwise.
 fn is_ours(from: &DataType, to: &DataType) -> bool {
     let within = |from: &DataType, to: &DataType| is_ours(from, to) || Leaf::of(from, to) != Leaf::Arrows;
     match (from, to) {
@@ -59,7 +61,7 @@ fn is_ours(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Where the fields of the one are in the other: by their names, or by their places if these are others.
+/// The places in `from` of the fields of `to`: by their names, or in their order if names differ.
 fn places(from: &Fields, to: &Fields) -> Option<Vec<usize>> {
     let named: Option<Vec<usize>> = to.iter().map(|field| Some(from.find(field.name())?.0)).collect();
     match (from.len() == to.len(), named) {
@@ -108,10 +110,7 @@ impl CastNested {
         };
         match (values.data_type(), to) {
             (DataType::List(_), DataType::List(item)) => {
-                let lists = values.as_list::<i32>();
-                let items = self.converted(lists.values(), item.data_type(), zone)?;
-                let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
-                Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, nulls)?))
+                with_items(values.as_list(), item, |items| self.converted(items, item.data_type(), zone))
             }
             (DataType::Struct(from), DataType::Struct(fields)) => {
                 let Some(places) = places(from, fields) else { return plain(values) };

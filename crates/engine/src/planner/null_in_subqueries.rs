@@ -10,8 +10,9 @@
 //! And `WHERE x NOT IN (SELECT y ... WHERE t.z = z)` it refuses. So in all these, the question is put as several ones that
 //! have no NULLs: does a y equal x; is a y NULL; is there a y, if x is NULL.
 //!
-//! A value that is computed can be NULL where no column in it can, and can turn out to be a constant when the join is there:
-//! `nullif(s, '') NOT IN (SELECT y ...)` takes NULL for a value that no y equals. Such a value is a column of a projection below.
+//! A value that is computed can be NULL where no column in it can, and can turn out to be a
+//! constant when the join is there: `nullif(s, '') NOT IN (SELECT y ...)` takes NULL for a value
+//! that no y equals. Such a value is a column of a projection below.
 //!
 //! What the ON of an inner join says with a subquery goes into WHERE before, where all of this holds.
 
@@ -30,6 +31,7 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::expressions;
+use super::subquery_places::Below;
 
 #[derive(Debug)]
 pub(super) struct NullInSubqueries;
@@ -62,23 +64,17 @@ impl AnalyzerRule for NullInSubqueries {
 /// the subquery: to its rows DataFusion adds what conditions on both queries are about, and forgets to add it to an alias.
 const FOUND: &str = "__in";
 
-/// What a value is called that is computed below; a number follows.
+/// Begins the names of values that are computed below; a number follows.
 const VALUE: &str = "__in_value";
 
 /// The rows that a condition holds for.
 fn filtered(predicate: Expr, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
-    let mut computed = Vec::new();
-    let conjuncts = split_conjunction_owned(predicate).into_iter().map(|conjunct| below(conjunct, &mut computed));
+    let mut below = Below::default();
+    let conjuncts = split_conjunction_owned(predicate).into_iter().map(|conjunct| with_column(conjunct, &mut below));
     let conjuncts = conjuncts.collect::<Result<Vec<_>>>()?;
     let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
-    let is_same = computed.is_empty();
-    let input = match is_same {
-        true => input,
-        false => {
-            let all = columns.iter().cloned().chain(computed).collect::<Vec<_>>();
-            LogicalPlanBuilder::new_from_arc(input).project(all)?.build()?.into()
-        }
-    };
+    let is_same = below.len() == 0;
+    let input = below.of(input)?;
     let conjuncts = conjuncts.into_iter().map(|conjunct| top(conjunct, input.schema())).collect::<Result<Vec<_>>>()?;
     let predicate = conjunction(conjuncts).unwrap_or_else(|| lit(true));
     let filter = LogicalPlan::Filter(Filter::try_new(predicate, input)?);
@@ -86,19 +82,19 @@ fn filtered(predicate: Expr, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
 }
 
 /// A condition that stands alone, with its value as a column if that is computed.
-fn below(conjunct: Expr, computed: &mut Vec<Expr>) -> Result<Expr> {
+fn with_column(conjunct: Expr, below: &mut Below) -> Result<Expr> {
     match conjunct {
-        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => below(negated(*inner), computed),
+        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => with_column(negated(*inner), below),
         Expr::InSubquery(is_in) if is_in.negated && is_computed(&is_in)? => {
-            let name = format!("{VALUE}{}", computed.len());
-            computed.push(is_in.expr.alias(&name));
-            Ok(Expr::InSubquery(InSubquery { expr: Box::new(Expr::Column(Column::from_name(name))), ..is_in }))
+            let name = format!("{VALUE}{}", below.len());
+            let column = below.column(*is_in.expr, name);
+            Ok(Expr::InSubquery(InSubquery { expr: Box::new(column), ..is_in }))
         }
         other => Ok(other),
     }
 }
 
-/// Whether a value has columns of its query, and is more than a cast of one.
+/// True if a value has columns of its query, and is more than a cast of one.
 fn is_computed(is_in: &InSubquery) -> Result<bool> {
     let value = is_in.expr.as_ref();
     let inner = if let Expr::Cast(cast) = value { cast.expr.as_ref() } else { value };

@@ -1,4 +1,4 @@
-//! What holds in an input of an outer join or of a union does not hold in all of its rows.
+//! Properties of inputs that DataFusion claims of outer joins, or loses in unions.
 //!
 //! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2)
 //! keeps it through outer joins, which make rows with NULL in its place. So it takes `ORDER BY c
@@ -6,8 +6,8 @@
 //! sorted, too.
 //!
 //! Columns that are equal in each input of a union (`SELECT id AS a, id AS b .. UNION ALL ..`) are
-//! equal in all its rows, but a union does not say so. `ORDER BY b, a` is moved into the inputs, where
-//! it is an order by one column, and the check of the finished plan finds that the union lost it.
+//! equal in all its rows, but a union does not say so. `ORDER BY b, a` is moved into the inputs,
+//! where it is an order by one column. The check of the finished plan finds that the union lost it.
 //!
 //! While DataFusion's physical rules run, such inputs are hidden behind an [`unseen`] operator that
 //! promises nothing about its rows; when they are done, it goes again from inputs that have no
@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for Hide {
                 return Ok(Transformed::no(node));
             }
             let children = node.children().into_iter().cloned().zip(hides);
-            // What is sorted below a union is sorted by what an input says of its columns.
+            // A sort that is moved below a union goes by an input's own equal columns.
             let hide = if node.downcast_ref::<UnionExec>().is_some() { unseen::barrier } else { unseen::silent };
             let children = children.map(|(child, hides)| if hides { hide(HIDDEN, child) } else { child }).collect();
             replace_children_if_necessary(node, children).map(Transformed::yes)

@@ -157,7 +157,7 @@ fn window_before_rows(select: &Select) -> ControlFlow<Error> {
     let clauses = select.selection.iter().map(|expr| ("WHERE", expr));
     let clauses = clauses.chain(keys.iter().map(|expr| ("GROUP BY", expr)));
     for (clause, expr) in clauses.chain(select.having.iter().map(|expr| ("HAVING", expr))) {
-        if let ControlFlow::Break(function) = expr.visit(&mut OwnWindows::default()) {
+        if let Some(function) = functions::first_call(expr, &|_, function| function.over.is_some()) {
             return refuse(
                 format!("the window function {function}() cannot be in {clause}, which comes before it"),
                 "QUALIFY is a condition on window functions; or compute it in a subquery: FROM (SELECT .. OVER .. AS w) AS q",
@@ -165,35 +165,6 @@ fn window_before_rows(select: &Select) -> ControlFlow<Error> {
         }
     }
     ControlFlow::Continue(())
-}
-
-/// Finds a window function, not looking into subqueries.
-#[derive(Default)]
-struct OwnWindows {
-    subqueries: usize,
-}
-
-impl Visitor for OwnWindows {
-    type Break = String;
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<String> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<String> {
-        match expr {
-            Expr::Function(function) if function.over.is_some() && self.subqueries == 0 => {
-                ControlFlow::Break(function.name.to_string())
-            }
-            _ => ControlFlow::Continue(()),
-        }
-    }
 }
 
 /// What DataFusion drops of a recursive query, or fails on when it runs.

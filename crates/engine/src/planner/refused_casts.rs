@@ -1,5 +1,5 @@
-//! `CAST(5 AS DATE)` and `CAST(d AS INT)` of a date are refused, as PostgreSQL and DuckDB do, and with them `INSERT` of one into the
-//! other; so is a number as bytes.
+//! `CAST(5 AS DATE)` and `CAST(d AS INT)` of a date are refused, as PostgreSQL and DuckDB do, and
+//! with them `INSERT` of one into the other; so is a number as bytes.
 //!
 //! Arrow takes a number for so many days since 1970, or for nanoseconds, which nobody who writes it means.
 
@@ -22,6 +22,9 @@ pub(super) struct RefusedCasts;
 
 impl AnalyzerRule for RefusedCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, |expr| expressions::cast_to(expr).is_some())? {
+            return Ok(plan);
+        }
         plan.apply_with_subqueries(|node| {
             let schema = expressions::readable(node)?;
             node.apply_expressions(|expr| expr.apply(|expr| check(expr, &schema)))
@@ -44,7 +47,7 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<TreeNodeRecursion> {
     if matches!(to, DataType::Duration(_)) {
         return Ok(TreeNodeRecursion::Jump);
     }
-    // Numbers of days and moments are computed in casts of ours, which are there when a plan is looked at again.
+    // Numbers of days and moments are computed in casts of ours, which stay in a plan that is analyzed again.
     if let Some((moment, between)) = as_any_cast(inner) {
         let is_number_of = |moment: &Expr| moment.get_type(schema).is_ok_and(|from| from.is_temporal());
         let is_bigint = moment.get_type(schema).is_ok_and(|from| from == DataType::Int64);

@@ -1,8 +1,8 @@
 //! Aggregates and groups that DataFusion would give the same name.
 //!
 //! It names them by the expression without its parentheses and casts, and keeps columns apart by name: it refuses
-//! `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b + c)`, `GROUP BY t, t::date` and `GROUP BY CAST(t AS DATE), CAST(t
-//! AS TIME)`.
+//! `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b + c)`, `GROUP BY t, t::date` and
+//! `GROUP BY CAST(t AS DATE), CAST(t AS TIME)`.
 //! Where that happens, what was written is put into the expression, as a condition that is always true and that the
 //! simplifier takes out: `CASE WHEN 'CAST(x AS DOUBLE)' IS NOT NULL THEN CAST(x AS DOUBLE) END`.
 
@@ -99,7 +99,7 @@ impl Names {
     }
 }
 
-/// Takes the table off a column, or off one that is cast: it is one column, with the table and without.
+/// Takes the table off a column, or off one that is cast: `t.a` and `a` are one column.
 fn without_table(expr: &mut Expr) {
     match expr {
         Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => without_table(inner),
@@ -123,7 +123,7 @@ fn keys(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// What is grouped by, with numbers and aliases looked up: first the columns, which keep their names.
+/// The keys of GROUP BY, with numbers and aliases looked up: first the columns, which keep their names.
 fn groups(select: &Select) -> Vec<Names> {
     let output = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),

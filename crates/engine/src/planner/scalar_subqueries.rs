@@ -2,9 +2,9 @@
 //!
 //! DataFusion takes the column's word for it: over a NOT NULL column `(SELECT k FROM t WHERE FALSE) IS NULL` is
 //! simplified to FALSE, and selecting the subquery fails on the NULL. So the column of such a subquery goes through a
-//! function that gives back what it gets and promises nothing; and so does the subquery, of which the column may be simplified to
-//! a literal, and whose value is that of an outer join if it is about the row around. An aggregate of all rows has its one
-//! row anyway.
+//! function that gives back what it gets and promises nothing. So does the subquery itself: its
+//! column may be simplified to a literal, and a correlated one becomes an outer join. An aggregate of
+//! all rows has its one row anyway.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray, UInt64Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, concat, take};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_err};
 use datafusion::config::ConfigOptions;
@@ -91,10 +91,7 @@ impl ReadStrings {
     fn read(&self, strings: &ArrayRef, target: &DataType, zone: Zone) -> Result<ArrayRef> {
         match (strings.data_type(), target) {
             (DataType::List(_), DataType::List(item)) => {
-                let lists = own_items(strings.as_list())?;
-                let values = self.read(lists.values(), item.data_type(), zone)?;
-                let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
-                Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
+                with_items(strings.as_list(), item, |items| self.read(items, item.data_type(), zone))
             }
             (_, DataType::List(item)) => self.arrays(strings, item, zone),
             (_, target) if target.is_string() => Ok(cast(strings, target)?),
@@ -103,7 +100,7 @@ impl ReadStrings {
     }
 
     /// `{1,2,NULL}`
-    fn arrays(&self, strings: &ArrayRef, item: &arrow::datatypes::FieldRef, zone: Zone) -> Result<ArrayRef> {
+    fn arrays(&self, strings: &ArrayRef, item: &FieldRef, zone: Zone) -> Result<ArrayRef> {
         let is_nested = matches!(item.data_type(), DataType::List(_));
         // An item that is none makes the array none.
         let strict = Self { target: DataType::Null, on_error: OnError::Fail };
@@ -145,6 +142,18 @@ impl Kernel for ReadStrings {
         let [strings] = columns else { return exec_err!("value_of_string takes one argument") };
         self.read(strings, &self.target, zone)
     }
+}
+
+/// The lists with their items converted. Items that belong to another row, or to NULL, are left out: they may be anything.
+pub(super) fn with_items(
+    lists: &ListArray,
+    item: &FieldRef,
+    convert: impl FnOnce(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ArrayRef> {
+    let lists = own_items(lists)?;
+    let items = convert(lists.values())?;
+    let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, nulls)?))
 }
 
 /// Lists of which no item is left that belongs to another row, or to NULL.

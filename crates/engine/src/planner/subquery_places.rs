@@ -66,20 +66,23 @@ impl Names {
 
 /// Values that are computed below a node.
 #[derive(Default)]
-struct Below {
+pub(super) struct Below {
     exprs: Vec<Expr>,
 }
 
 impl Below {
+    pub(super) fn len(&self) -> usize {
+        self.exprs.len()
+    }
+
     /// The column of a value.
-    fn column(&mut self, value: Expr, names: &Names) -> Expr {
-        let name = names.next();
+    pub(super) fn column(&mut self, value: Expr, name: String) -> Expr {
         self.exprs.push(value.alias(&name));
         Expr::Column(Column::from_name(name))
     }
 
     /// The input with these columns behind its own.
-    fn of(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    pub(super) fn of(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
         if self.exprs.is_empty() {
             return Ok(input);
         }
@@ -95,7 +98,7 @@ fn of_filter(filter: Filter, names: &Names) -> Result<Transformed<LogicalPlan>> 
             return Ok(Transformed::no(expr));
         };
         let is_computed_below = value.is_volatile() || value.exists(|expr| Ok(is_of_several(expr)))?;
-        let value = if is_computed_below { Box::new(below.column(*value, names)) } else { value };
+        let value = if is_computed_below { Box::new(below.column(*value, names.next())) } else { value };
         Ok(Transformed::new_transformed(
             Expr::InSubquery(InSubquery { expr: value, subquery, negated }),
             is_computed_below,
@@ -177,7 +180,7 @@ fn computed_below(
         match expr {
             Expr::ScalarSubquery(_) if !is_below => Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
             expr => {
-                let column = |value| if is_below { below.column(value, names) } else { value };
+                let column = |value| if is_below { below.column(value, names.next()) } else { value };
                 Ok(Transformed::new(as_columns(expr, column)?, true, TreeNodeRecursion::Jump))
             }
         }
@@ -204,7 +207,7 @@ fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
             // About both.
             (false, false) => return Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
         };
-        let placed = as_columns(expr, |value| side.column(value, names))?;
+        let placed = as_columns(expr, |value| side.column(value, names.next()))?;
         Ok(Transformed::new(placed, true, TreeNodeRecursion::Jump))
     })?;
     if !condition.transformed {

@@ -1,8 +1,8 @@
 //! A scalar subquery without FROM is its value: `(SELECT a / b)` of the row around it.
 //!
-//! DataFusion (55.2) makes a join of it, which computes the value for all rows, also where it stands in a branch that
-//! guards it: `CASE WHEN b <> 0 THEN (SELECT a / b) END` divides by zero. In the place of its subquery, what guards
-//! expressions guards it as well.
+//! DataFusion (55.2) makes a join of it, which computes the value for all rows, also where a branch
+//! guards it: `CASE WHEN b <> 0 THEN (SELECT a / b) END` divides by zero. In the place of its
+//! subquery, the value is guarded as any expression is.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
@@ -44,7 +44,7 @@ fn only_value(subquery: &Subquery) -> Option<&Expr> {
     }
 }
 
-/// The value, of columns of the query around. What names a query further out stays where the rules for that look for it.
+/// The value, of columns of the query around. A value that names a query further out stays a subquery.
 fn value_of(subquery: &Subquery, around: &DFSchema) -> Result<Option<Expr>> {
     let Some(value) = only_value(subquery) else { return Ok(None) };
     let is_more = |expr: &Expr| unnesting::subquery_in(expr).is_some() || matches!(expr, Expr::Unnest(_));

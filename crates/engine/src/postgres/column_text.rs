@@ -71,8 +71,8 @@ fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
 const WHOLE_MINUTES_DAY: i64 = 1096;
 const MICROS_OF_DAY: i128 = 86_400_000_000;
 
-/// Whether a moment's offset from UTC in a zone has seconds, which Arrow does not write: Berlin was 53 minutes and 28 seconds
-/// ahead until 1893.
+/// True if a moment's offset from UTC has seconds in a zone, which Arrow does not write: Berlin was
+/// 53 minutes and 28 seconds ahead until 1893.
 fn has_seconds(values: &ArrayRef, zone: &str) -> Result<bool> {
     let (Some(units), Some(zone)) = (units_of_day(values.data_type()), Zone::of_arrow(zone)) else { return Ok(false) };
     let integers = cast(values, &DataType::Int64)?;

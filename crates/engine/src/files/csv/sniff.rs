@@ -191,7 +191,7 @@ impl Cut {
         others.next().is_some_and(|fields| fields > 1 && others.all(|other| other == fields))
     }
 
-    /// True if the first record is names, and another one has several fields, none of which begins with a blank.
+    /// True if the first record is names, and another has several fields. No field begins with a blank.
     fn has_names_over_values(&self, bytes: &[u8]) -> bool {
         let (mut names, mut are_values) = (Vec::new(), true);
         for (at, (start, _)) in self.records.iter().enumerate() {

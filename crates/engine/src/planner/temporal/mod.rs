@@ -175,7 +175,7 @@ pub(super) fn texts(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(column, &DataType::Utf8)?)
 }
 
-/// Whether a type is a string or that of NULL. A dictionary of strings is one until the
+/// True for a string and for NULL. A dictionary of strings is one until the
 /// [analyzer](super::dictionary_texts) has decoded it.
 pub(super) fn is_text(data_type: &DataType) -> bool {
     match data_type {
