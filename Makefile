@@ -103,6 +103,8 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite a
 	! $(PYTHON) tests/differential/expressions.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/clauses.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/clauses.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/names.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/names.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/mutations.py --onehop $(DEBUG) quantified order_names lossy_casts guarded_cases

@@ -50,6 +50,7 @@ MUTATIONS: dict[str, list[str]] = {
     "lossy_casts": ["expressions", "run"],
     "moments_of_one_type": ["expressions", "moments"],
     "named_windows": ["expressions", "run"],
+    "nearest_names": ["names"],
     "null_in_subqueries": ["subqueries", "clauses", "expressions"],
     "null_safe_joins": ["expressions"],
     "one_nan": ["expressions"],

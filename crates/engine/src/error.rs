@@ -13,7 +13,7 @@ use onehop_io::rados::{self, Problem};
 pub(crate) use self::suggest::nearest;
 use crate::catalog::names::sql_name;
 use crate::files;
-use crate::planner::MAX_NESTED;
+use crate::planner::{MAX_NESTED, ambiguous};
 use crate::type_words;
 
 /// The result of anything the engine does.
@@ -642,6 +642,7 @@ fn schema_error(e: SchemaError) -> Error {
                 }
             }
         }
+        SchemaError::AmbiguousReference { field } => ambiguous(&field.name, std::iter::empty()).with_source(e),
         _ => Error::new(ErrorKind::Invalid, e.to_string()).with_source(e),
     }
 }

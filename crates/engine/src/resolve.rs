@@ -80,8 +80,13 @@ pub(crate) struct Names {
     /// They are listed: what cannot be opened is left out.
     is_list: bool,
     /// Files that were opened: every mention of one is of the same table.
-    opened: Arc<Mutex<HashMap<String, Arc<dyn TableProvider>>>>,
+    opened: Opened<String>,
+    /// Views that were planned, by whether a view names them, which sees permanent tables alone. A statement's names are looked
+    /// up more than once; so many times again each view would plan those that it stands on.
+    views: Opened<(bool, String)>,
 }
+
+type Opened<K> = Arc<Mutex<HashMap<K, Arc<dyn TableProvider>>>>;
 
 impl std::fmt::Debug for Names {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -116,6 +121,7 @@ impl Names {
             target: None,
             is_list: false,
             opened: Arc::default(),
+            views: Arc::default(),
         };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
@@ -128,7 +134,7 @@ impl Names {
         let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
         if let Some(names) = bound {
             let (snapshot, target) = (Arc::clone(snapshot), Some(target));
-            let names = Self { snapshot, depth: 0, target, ..Self::clone(&names) };
+            let names = Self { snapshot, depth: 0, target, views: Arc::default(), ..Self::clone(&names) };
             state.register_catalog_list(Arc::new(List(Arc::new(names))));
         }
         state
@@ -165,6 +171,11 @@ impl Names {
             let message = format!("view \"{name}\" stands on too many other views, or on itself");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        let key = (self.depth > 0, name.to_string());
+        let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = views().get(&key) {
+            return Ok(Arc::clone(view));
+        }
         let below = Self { depth: self.depth + 1, target: None, ..self.of_all() };
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(List(Arc::new(below))));
@@ -176,7 +187,9 @@ impl Names {
                 None => error,
             }
         })?;
-        Ok(Arc::new(ViewTable::new(plan, Some(text.to_string()))))
+        let view: Arc<dyn TableProvider> = Arc::new(ViewTable::new(plan, Some(text.to_string())));
+        views().insert(key, Arc::clone(&view));
+        Ok(view)
     }
 
     async fn find(&self, name: &str) -> crate::Result<Arc<dyn TableProvider>> {

@@ -8,8 +8,15 @@
 //! ```
 //!
 //! asks for `a.x` twice, and rows are missing. Marks, columns that stand for subqueries within the condition, are all
-//! called the same, too. Here such columns get names of their own below the condition, after DataFusion has put marks into
-//! it, and before it takes the condition out.
+//! called the same, too. And a column of the query around that one of the subquery has the very name of is taken for that
+//! one, where the value of IN or of a comparison with ALL comes into the condition:
+//!
+//! ```sql
+//! SELECT * FROM c JOIN z ON c.k = z.k WHERE z.w NOT IN (SELECT z.id FROM z WHERE z.w = c.q)
+//! ```
+//!
+//! Here such columns get names of their own below the condition, after DataFusion has put marks into it, and before it
+//! takes the condition out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -71,6 +78,7 @@ fn prepared(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transform
 /// subquery returns.
 fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let mut columns_of: HashMap<String, HashSet<(usize, Column)>> = HashMap::new();
+    let (mut inner, mut outer) = (HashSet::new(), HashSet::new());
     let mut filters = 0;
     plan.apply(|node| {
         if let LogicalPlan::Filter(filter) = node {
@@ -78,7 +86,14 @@ fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transfo
             for conjunct in split_conjunction_owned(filter.predicate.clone()).into_iter().filter(Expr::contains_outer) {
                 for column in conjunct.column_refs() {
                     columns_of.entry(column.name.clone()).or_default().insert((filters, column.clone()));
+                    inner.insert(column.clone());
                 }
+                conjunct.apply(|expr| {
+                    if let Expr::OuterReferenceColumn(_, column) = expr {
+                        outer.insert(column.clone());
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
             }
         }
         Ok(within(node))
@@ -91,11 +106,12 @@ fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transfo
         }
     }
     columns_of.retain(|_, columns| columns.len() > 1);
-    if columns_of.is_empty() {
+    inner.retain(|column| outer.contains(column));
+    if columns_of.is_empty() && inner.is_empty() {
         return Ok(Transformed::no(plan));
     }
     let returned: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
-    let is_wanted = |column: &Column| columns_of.contains_key(&column.name);
+    let is_wanted = |column: &Column| columns_of.contains_key(&column.name) || inner.contains(column);
     let renamed = plan.transform_down_up(
         |node| {
             let recursion = within(&node);

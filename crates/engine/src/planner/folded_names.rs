@@ -1,12 +1,14 @@
-//! Names without quotes mean what they are the name of in whatever letters, where nothing has exactly that name.
+//! Names without quotes mean what they are the name of in whatever letters, where nothing has exactly that name; and names of
+//! queries within queries mean what the nearest of these has.
 //!
 //! DataFusion writes a name without quotes in small letters, and then looks for exactly that: `SELECT Name FROM 'people.csv'`
-//! finds no column of a file whose header is `Name`. Here, when planning has failed, the statement's names are looked up scope by
-//! scope:
+//! finds no column of a file whose header is `Name`. In a subquery it goes on to the queries around, and takes another column
+//! of theirs. Here the statement's names are looked up [scope by scope](super::scopes):
 //!
-//! 1. A scope has the columns of its FROM, by their tables' names, and around it those of the queries around. A name is looked
-//!    for in the nearest scope first. A column of exactly the name in small letters is the one that is meant.
-//! 2. Otherwise a column of the same letters is, and the name gets quotes, as that column is written. Two of them are an error.
+//! 1. Before planning, in a statement with subqueries that may use columns of the queries around: their names get quotes as the
+//!    column is written, and a table where two have the name. What a scope has is not always known, as of a function's rows;
+//!    there a name stays as it is.
+//! 2. When planning has failed, all names of all scopes.
 //! 3. What a query selects are the columns of the query around. Tables' names are looked up in the same way.
 //!
 //! Names in quotes stay what they are.
@@ -23,14 +25,49 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
-use super::file_functions;
-use super::spellings::Spellings;
+use super::scopes::{LookUp, Outputs, Relation, Scope, only};
+use super::{file_functions, outer_aggregates, output_names, using_joins, visit_statement};
 use crate::resolve::Names;
 use crate::statement::normal;
-use crate::{Error, ErrorKind, Object, Result};
+use crate::{Error, Result};
+
+/// Whether a statement has subqueries in expressions, or LATERAL ones.
+pub(super) fn may_look_out(statement: &mut Statement) -> bool {
+    struct Subqueries {
+        exprs: usize,
+    }
+    impl VisitorMut for Subqueries {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
+            self.exprs += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
+            self.exprs -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            if self.exprs > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+
+        fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+            match table {
+                TableFactor::Derived { lateral: true, .. } => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    visit_statement(statement, &mut Subqueries { exprs: 0 }).is_break()
+}
 
 /// The statement with names as they are; `None` if they all are already.
-pub(super) async fn folded(statement: &Statement, state: &SessionState) -> Result<Option<Statement>> {
+///
+/// # Errors
+/// A name that may mean two columns.
+pub(super) async fn folded(statement: &Statement, state: &SessionState, look_up: LookUp) -> Result<Option<Statement>> {
     let mut statement = statement.clone();
     // A call that reads files is a table with columns.
     file_functions::rewrite(&mut statement);
@@ -39,7 +76,7 @@ pub(super) async fn folded(statement: &Statement, state: &SessionState) -> Resul
     for reference in references {
         tables.look_up(reference, state).await?;
     }
-    let mut folder = Folder { tables, ctes: Vec::new(), has_changed: false };
+    let mut folder = Folder { tables, look_up, ctes: Vec::new(), has_changed: false };
     folder.statement(&mut statement)?;
     Ok(folder.has_changed.then_some(statement))
 }
@@ -95,99 +132,11 @@ pub(crate) fn as_named<'n>(ident: &Ident, names: impl IntoIterator<Item = &'n st
     Ok(only(&wanted, same, what)?.unwrap_or(wanted))
 }
 
-/// The one name of the same letters.
-fn only(name: &str, mut same: Vec<String>, what: &str) -> Result<Option<String>> {
-    same.sort_unstable();
-    same.dedup();
-    if same.len() > 1 {
-        let quoted = same.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ");
-        let error = Error::new(ErrorKind::Invalid, format!("the {what} \"{name}\" may be {quoted}"));
-        return Err(error.with_hint("a name in quotes is exactly what is written").of(match what {
-            "table" => Object::Table,
-            _ => Object::Column,
-        }));
-    }
-    Ok(same.pop())
-}
-
-fn same_letters<'n>(name: &str, names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
-    let is_same = |other: &&String| **other != name && other.to_lowercase() == name;
-    names.into_iter().filter(is_same).cloned().collect()
-}
-
-fn spellings(relations: &[Relation]) -> Spellings<'_> {
-    relations.iter().flat_map(|relation| &relation.columns).map(String::as_str).collect()
-}
-
-/// A table in FROM.
-#[derive(Clone)]
-struct Relation {
-    name: Option<String>,
-    columns: Vec<String>,
-}
-
-/// What a query's expressions may name.
-struct Scope<'a> {
-    relations: Vec<Relation>,
-    /// The names that the query gives.
-    outputs: Vec<String>,
-    around: Option<&'a Scope<'a>>,
-}
-
-impl<'a> Scope<'a> {
-    fn new(around: Option<&'a Scope<'a>>) -> Self {
-        Self { relations: Vec::new(), outputs: Vec::new(), around }
-    }
-
-    fn columns(&self) -> impl Iterator<Item = &String> {
-        self.relations.iter().flat_map(|relation| &relation.columns)
-    }
-
-    /// Gives the columns that tables from a place on are joined by the names that the tables before
-    /// have for them: see [`using_joins`](super::using_joins). `using`: of those; otherwise of all
-    /// that both sides have.
-    fn merge(&mut self, place: usize, using: Option<&[String]>) {
-        let (left, right) = self.relations.split_at_mut(place);
-        let (in_left, in_right) = (spellings(left), spellings(right));
-        let pairs = match using {
-            Some(names) => names.iter().filter_map(|name| in_left.of(name).zip(in_right.of(name))).collect(),
-            None => in_left.common(&in_right),
-        };
-        let owned = |(own, other): (&str, &str)| (other.to_string(), own.to_string());
-        let names: HashMap<String, String> = pairs.into_iter().map(owned).collect();
-        for column in right.iter_mut().flat_map(|relation| &mut relation.columns) {
-            if let Some(name) = names.get(column) {
-                column.clone_from(name);
-            }
-        }
-    }
-
-    fn relation(&self, name: &Ident) -> Option<&Relation> {
-        let wanted = normal(name);
-        let found = self.relations.iter().find(|relation| relation.name.as_ref() == Some(&wanted)).or_else(|| {
-            let is_same = |relation: &&Relation| relation.name.as_ref().is_some_and(|own| own.to_lowercase() == wanted);
-            self.relations.iter().find(|relation| name.quote_style.is_none() && is_same(relation))
-        });
-        found.or_else(|| self.around.and_then(|around| around.relation(name)))
-    }
-
-    /// What a name is written as, if it is another one.
-    fn column(&self, name: &Ident) -> Result<Option<String>> {
-        let wanted = normal(name);
-        if name.quote_style.is_some() || self.columns().chain(&self.outputs).any(|column| *column == wanted) {
-            return Ok(None);
-        }
-        match only(&wanted, same_letters(&wanted, self.columns().chain(&self.outputs)), "column")? {
-            Some(found) => Ok(Some(found)),
-            None => self.around.map_or(Ok(None), |around| around.column(name)),
-        }
-    }
-}
-
 struct Folder {
     tables: Tables,
+    look_up: LookUp,
     /// The names of WITH queries, nearer ones last, and their columns.
-    ctes: Vec<(String, Vec<String>)>,
+    ctes: Vec<(String, Outputs)>,
     has_changed: bool,
 }
 
@@ -221,14 +170,22 @@ impl Folder {
         }
     }
 
+    /// Whether names of a scope are looked up.
+    fn looks_up(&self, scope: &Scope<'_>) -> bool {
+        self.look_up == LookUp::Anything || scope.around.is_some()
+    }
+
+    /// A column's name where no table can be before it.
     fn column(&mut self, ident: &mut Ident, scope: &Scope<'_>) -> Result<()> {
-        let name = scope.column(ident)?;
-        self.set(ident, name);
+        if self.looks_up(scope) {
+            let meant = scope.column(ident, self.look_up)?.and_then(|mut words| words.pop());
+            self.set(ident, meant.filter(|name| *name != normal(ident)));
+        }
         Ok(())
     }
 
     /// A query's columns.
-    fn query(&mut self, query: &mut Query, around: Option<&Scope<'_>>) -> Result<Vec<String>> {
+    fn query(&mut self, query: &mut Query, around: Option<&Scope<'_>>) -> Result<Outputs> {
         let known = self.ctes.len();
         if let Some(with) = &mut query.with {
             let is_recursive = with.recursive;
@@ -237,8 +194,8 @@ impl Folder {
                 if is_recursive {
                     // By what it begins with.
                     let columns = match cte.query.body.as_mut() {
-                        SetExpr::SetOperation { left, .. } => self.body(left, around)?.relations_columns(),
-                        _ => Vec::new(),
+                        SetExpr::SetOperation { left, .. } => self.body(left, around)?.outputs,
+                        _ => Outputs::unknown(),
                     };
                     self.ctes.push((name.clone(), aliased(columns, &cte.alias)));
                 }
@@ -246,8 +203,8 @@ impl Folder {
                 self.ctes.push((name, aliased(columns, &cte.alias)));
             }
         }
-        let scope = self.body(&mut query.body, around)?;
-        let scope = Scope { relations: scope.relations, outputs: scope.outputs, around };
+        let mut scope = self.body(&mut query.body, around)?;
+        scope.is_of_order = true;
         if let Some(order) = &mut query.order_by {
             self.exprs(order, &scope)?;
         }
@@ -255,26 +212,27 @@ impl Folder {
         Ok(scope.outputs)
     }
 
-    fn body(&mut self, body: &mut SetExpr, around: Option<&Scope<'_>>) -> Result<Found> {
+    /// The scope of a query's ORDER BY.
+    fn body<'s>(&mut self, body: &mut SetExpr, around: Option<&'s Scope<'s>>) -> Result<Scope<'s>> {
+        let returns = |outputs| Scope::returning(outputs, around);
         Ok(match body {
             SetExpr::Select(select) => self.select(select, around)?,
-            SetExpr::Query(query) => Found::of(self.query(query, around)?),
+            SetExpr::Query(query) => returns(self.query(query, around)?),
             SetExpr::SetOperation { left, right, .. } => {
                 let outputs = self.body(left, around)?.outputs;
                 self.body(right, around)?;
-                Found::of(outputs)
+                returns(outputs)
             }
             SetExpr::Values(values) => {
-                let scope = Scope { relations: Vec::new(), outputs: Vec::new(), around };
                 let width = values.rows.first().map_or(0, |row| row.content.len());
-                self.exprs(values, &scope)?;
-                Found::of((1..=width).map(|at| format!("column{at}")).collect())
+                self.exprs(values, &Scope::new(around))?;
+                returns(Outputs::of((1..=width).map(|at| format!("column{at}")).collect()))
             }
-            _ => Found::of(Vec::new()),
+            _ => returns(Outputs::unknown()),
         })
     }
 
-    fn select(&mut self, select: &mut Select, around: Option<&Scope<'_>>) -> Result<Found> {
+    fn select<'s>(&mut self, select: &mut Select, around: Option<&'s Scope<'s>>) -> Result<Scope<'s>> {
         let mut scope = Scope::new(around);
         for table in &mut select.from {
             self.table_with_joins(table, &mut scope)?;
@@ -282,46 +240,63 @@ impl Folder {
         self.exprs(&mut select.selection, &scope)?;
         self.exprs(&mut select.prewhere, &scope)?;
         self.exprs(&mut select.distinct, &scope)?;
-        let mut outputs = Vec::new();
+        let mut outputs = Outputs::default();
         for item in &mut select.projection {
             self.item(item, &scope, &mut outputs)?;
         }
-        let scope = Scope { outputs: outputs.clone(), ..scope };
+        scope.outputs = outputs;
         self.exprs(&mut select.group_by, &scope)?;
         self.exprs(&mut select.having, &scope)?;
         self.exprs(&mut select.qualify, &scope)?;
         self.exprs(&mut select.named_window, &scope)?;
-        Ok(Found { relations: scope.relations, outputs })
+        Ok(scope)
     }
 
-    fn item(&mut self, item: &mut SelectItem, scope: &Scope<'_>, outputs: &mut Vec<String>) -> Result<()> {
+    fn item(&mut self, item: &mut SelectItem, scope: &Scope<'_>, outputs: &mut Outputs) -> Result<()> {
         match item {
             SelectItem::UnnamedExpr(expr) => {
+                let had_changed = std::mem::take(&mut self.has_changed);
+                let name = output_names::of_what_is_written(expr);
                 self.exprs(expr, scope)?;
-                match expr {
-                    Expr::Identifier(name) => outputs.push(normal(name)),
-                    Expr::CompoundIdentifier(names) => outputs.extend(names.last().map(normal)),
-                    _ => {}
+                match (output_names::path(expr), name) {
+                    (Some(words), _) => {
+                        if let Some(name) = words.last().cloned() {
+                            outputs.add(name, words);
+                        }
+                    }
+                    (None, Some(name)) => {
+                        outputs.add(name.clone(), Vec::new());
+                        // What is written is another text now.
+                        if self.has_changed {
+                            let alias = Ident::with_quote('"', name);
+                            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                        }
+                    }
+                    (None, None) => outputs.is_whole = false,
                 }
+                self.has_changed |= had_changed;
             }
             SelectItem::ExprWithAlias { expr, alias } => {
                 self.exprs(expr, scope)?;
-                outputs.push(normal(alias));
+                outputs.add(normal(alias), Vec::new());
             }
             SelectItem::Wildcard(options) => {
                 self.options(options, scope)?;
-                outputs.extend(scope.columns().cloned());
+                outputs.is_whole &= scope.relations.iter().all(|relation| relation.is_whole);
+                outputs.names.extend(without_left_out(scope.columns().cloned(), options));
             }
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                 self.options(options, scope)?;
-                if let Some(ObjectNamePart::Identifier(ident)) = name.0.last_mut()
-                    && let Some(relation) = scope.relation(ident).cloned()
-                {
-                    outputs.extend(relation.columns);
-                    self.qualifier(ident, relation.name);
+                match name.0.last_mut() {
+                    Some(ObjectNamePart::Identifier(ident)) if let Some(relation) = scope.relation(ident).cloned() => {
+                        outputs.is_whole &= relation.is_whole;
+                        outputs.names.extend(without_left_out(relation.columns.into_iter(), options));
+                        self.qualifier(ident, relation.name);
+                    }
+                    _ => outputs.is_whole = false,
                 }
             }
-            _ => {}
+            _ => outputs.is_whole = false,
         }
         Ok(())
     }
@@ -363,19 +338,33 @@ impl Folder {
     }
 
     fn table_with_joins(&mut self, table: &mut TableWithJoins, scope: &mut Scope<'_>) -> Result<()> {
+        let start = scope.relations.len();
         self.table(&mut table.relation, scope)?;
         for join in &mut table.joins {
-            let before = scope.relations.len();
+            let right = scope.relations.len();
             self.table(&mut join.relation, scope)?;
+            let is_left = using_joins::is_left_sides(join);
+            let tables = start..scope.relations.len();
             match constraint(&mut join.join_operator) {
-                Some(JoinConstraint::On(condition)) => self.exprs(condition, scope)?,
+                Some(JoinConstraint::On(condition)) => {
+                    scope.first = start;
+                    self.exprs(condition, scope)?;
+                    scope.first = 0;
+                }
                 // A column that they join by has the left side's name: see `using_joins`.
                 Some(JoinConstraint::Using(names)) => {
-                    let names = names.iter().filter_map(|name| name.0.last()?.as_ident());
-                    let names = names.filter(|name| name.quote_style.is_none());
-                    scope.merge(before, Some(&names.map(normal).collect::<Vec<_>>()));
+                    let names = names.iter().filter_map(|name| name.0.last()?.as_ident().cloned());
+                    scope.merge(tables, right, Some(&names.collect::<Vec<_>>()), is_left);
                 }
-                Some(JoinConstraint::Natural) => scope.merge(before, None),
+                Some(JoinConstraint::Natural) => scope.merge(tables, right, None, is_left),
+                _ => {}
+            }
+            match join.join_operator {
+                JoinOperator::Semi(_)
+                | JoinOperator::LeftSemi(_)
+                | JoinOperator::Anti(_)
+                | JoinOperator::LeftAnti(_) => scope.relations.truncate(right),
+                JoinOperator::RightSemi(_) | JoinOperator::RightAnti(_) => drop(scope.relations.drain(start..right)),
                 _ => {}
             }
         }
@@ -400,32 +389,35 @@ impl Folder {
                 let mut inner = Scope::new(scope.around);
                 self.table_with_joins(table_with_joins, &mut inner)?;
                 if alias.is_none() {
-                    scope.relations.append(&mut inner.relations);
+                    scope.append(inner);
                     return Ok(());
                 }
-                let columns = inner.columns().cloned().collect();
-                (alias.as_ref(), None, columns)
+                let is_whole = inner.relations.iter().all(|relation| relation.is_whole);
+                (alias.as_ref(), None, Outputs { is_whole, ..Outputs::of(inner.columns().cloned().collect()) })
             }
             other => {
                 self.exprs(other, scope)?;
-                let (TableFactor::Table { alias: Some(alias), .. }
-                | TableFactor::Function { alias: Some(alias), .. }
-                | TableFactor::TableFunction { alias: Some(alias), .. }
-                | TableFactor::UNNEST { alias: Some(alias), .. }) = other
-                else {
-                    return Ok(());
-                };
                 // Of its columns those are known that the statement names.
-                (Some(&*alias), None, Vec::new())
+                let unknown = Outputs::unknown();
+                match other {
+                    TableFactor::Table { alias, .. }
+                    | TableFactor::Function { alias, .. }
+                    | TableFactor::TableFunction { alias, .. }
+                    | TableFactor::UNNEST { alias, .. } => (alias.as_ref(), None, unknown),
+                    _ => (None, None, unknown),
+                }
             }
         };
-        let columns = alias.map_or(columns.clone(), |alias| aliased(columns, alias));
+        let columns = match alias {
+            Some(alias) => aliased(columns, alias),
+            None => columns,
+        };
         let name = alias.map(|alias| normal(&alias.name)).or(own_name);
-        scope.relations.push(Relation { name, columns });
+        scope.relations.push(Relation { name, columns: columns.names, is_whole: columns.is_whole });
         Ok(())
     }
 
-    fn columns(&mut self, name: &mut ObjectName) -> Vec<String> {
+    fn columns(&mut self, name: &mut ObjectName) -> Outputs {
         if let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice() {
             let wanted = normal(ident);
             let is_same = |own: &str| own == wanted || (ident.quote_style.is_none() && own.to_lowercase() == wanted);
@@ -441,9 +433,12 @@ impl Folder {
     }
 
     /// Columns of a table of the catalog, which is called by its name from here on.
-    fn table_name(&mut self, name: &mut ObjectName) -> Vec<String> {
+    fn table_name(&mut self, name: &mut ObjectName) -> Outputs {
         let key = written(name);
-        let columns = self.tables.columns.get(&key).cloned().unwrap_or_default();
+        let columns = match self.tables.columns.get(&key) {
+            Some(columns) => Outputs::of(columns.clone()),
+            None => Outputs::unknown(),
+        };
         if let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice()
             && ident.quote_style.is_none()
             && let Some(own) = self.tables.names.get(&key).cloned()
@@ -454,26 +449,10 @@ impl Folder {
     }
 
     fn exprs(&mut self, of: &mut impl VisitMut, scope: &Scope<'_>) -> Result<()> {
-        match of.visit(&mut Exprs { folder: self, scope, depth: 0 }) {
+        match of.visit(&mut Exprs { folder: self, scope, depth: 0, parameters: Vec::new() }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
         }
-    }
-}
-
-/// The tables and the columns of a query.
-struct Found {
-    relations: Vec<Relation>,
-    outputs: Vec<String>,
-}
-
-impl Found {
-    fn of(outputs: Vec<String>) -> Self {
-        Self { relations: Vec::new(), outputs }
-    }
-
-    fn relations_columns(self) -> Vec<String> {
-        self.outputs
     }
 }
 
@@ -482,14 +461,44 @@ fn written(name: &ObjectName) -> String {
     name.0.iter().filter_map(ObjectNamePart::as_ident).map(normal).collect::<Vec<_>>().join(".")
 }
 
-fn aliased(mut columns: Vec<String>, alias: &TableAlias) -> Vec<String> {
+fn aliased(mut columns: Outputs, alias: &TableAlias) -> Outputs {
     for (at, renamed) in alias.columns.iter().enumerate() {
-        match columns.get_mut(at) {
+        match columns.names.get_mut(at) {
             Some(column) => *column = normal(&renamed.name),
-            None => columns.push(normal(&renamed.name)),
+            None => columns.names.push(normal(&renamed.name)),
         }
     }
     columns
+}
+
+/// What `*` returns of columns: not those that it leaves out, others under other names.
+fn without_left_out(
+    columns: impl Iterator<Item = String>,
+    options: &WildcardAdditionalOptions,
+) -> impl Iterator<Item = String> {
+    let mut left_out = Vec::new();
+    match &options.opt_exclude {
+        Some(ExcludeSelectItem::Single(name)) => left_out.extend(last_of(name)),
+        Some(ExcludeSelectItem::Multiple(names)) => left_out.extend(names.iter().filter_map(last_of)),
+        None => {}
+    }
+    if let Some(ExceptSelectItem { first_element, additional_elements }) = &options.opt_except {
+        left_out.extend(std::iter::once(first_element).chain(additional_elements).map(normal));
+    }
+    let renamed: HashMap<String, String> = match &options.opt_rename {
+        Some(RenameSelectItem::Single(one)) => [(normal(&one.ident), normal(&one.alias))].into(),
+        Some(RenameSelectItem::Multiple(all)) => {
+            all.iter().map(|one| (normal(&one.ident), normal(&one.alias))).collect()
+        }
+        None => HashMap::new(),
+    };
+    columns
+        .filter(move |column| !left_out.contains(column))
+        .map(move |column| renamed.get(&column).cloned().unwrap_or(column))
+}
+
+fn last_of(name: &ObjectName) -> Option<String> {
+    name.0.last().and_then(ObjectNamePart::as_ident).map(normal)
 }
 
 fn constraint(join: &mut JoinOperator) -> Option<&mut JoinConstraint> {
@@ -517,6 +526,8 @@ struct Exprs<'f, 's> {
     folder: &'f mut Folder,
     scope: &'s Scope<'s>,
     depth: usize,
+    /// Of the functions, `x -> x + 1`, that a name is in.
+    parameters: Vec<String>,
 }
 
 impl VisitorMut for Exprs<'_, '_> {
@@ -538,11 +549,17 @@ impl VisitorMut for Exprs<'_, '_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        if self.depth > 0 {
+        if self.depth > 0 || !self.folder.looks_up(self.scope) {
             return ControlFlow::Continue(());
         }
         let folded = match expr {
-            Expr::Identifier(ident) => self.folder.column(ident, self.scope),
+            Expr::Lambda(function) => {
+                self.parameters.extend(function.params.iter().map(|parameter| normal(&parameter.name)));
+                Ok(())
+            }
+            Expr::Identifier(ident) if self.parameters.contains(&normal(ident)) => Ok(()),
+            Expr::Identifier(_) => self.alone(expr),
+            Expr::Function(function) => outer_aggregates::check(function, self.scope),
             Expr::CompoundIdentifier(parts) => self.compound(parts),
             _ => Ok(()),
         };
@@ -551,9 +568,34 @@ impl VisitorMut for Exprs<'_, '_> {
             Err(error) => ControlFlow::Break(error),
         }
     }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::Lambda(function) = expr
+            && self.depth == 0
+            && self.folder.looks_up(self.scope)
+        {
+            let outer = self.parameters.len().saturating_sub(function.params.len());
+            self.parameters.truncate(outer);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Exprs<'_, '_> {
+    /// A name without a table.
+    fn alone(&mut self, expr: &mut Expr) -> Result<()> {
+        let Expr::Identifier(ident) = expr else { return Ok(()) };
+        let Some(words) = self.scope.column(ident, self.folder.look_up)? else { return Ok(()) };
+        let quoted = |value| Ident { value, quote_style: Some('"'), span: ident.span };
+        let mut words: Vec<Ident> = words.into_iter().map(quoted).collect();
+        *expr = match (words.len(), words.pop()) {
+            (1, Some(column)) => Expr::Identifier(column),
+            (_, column) => Expr::CompoundIdentifier(words.into_iter().chain(column).collect()),
+        };
+        self.folder.has_changed = true;
+        Ok(())
+    }
+
     fn compound(&mut self, parts: &mut [Ident]) -> Result<()> {
         let [.., table, column] = parts else { return Ok(()) };
         let Some(relation) = self.scope.relation(table).cloned() else {
@@ -563,8 +605,12 @@ impl Exprs<'_, '_> {
                 None => Ok(()),
             };
         };
-        let of_it = Scope { relations: vec![relation.clone()], outputs: Vec::new(), around: None };
-        self.folder.column(column, &of_it)?;
+        if self.folder.look_up == LookUp::Nearest {
+            self.scope.check_is_nearest(table, column)?;
+        }
+        let of_it = Scope::of(relation.clone());
+        let meant = of_it.column(column, self.folder.look_up)?.and_then(|mut words| words.pop());
+        self.folder.set(column, meant);
         self.folder.qualifier(table, relation.name);
         Ok(())
     }

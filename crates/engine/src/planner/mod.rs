@@ -98,6 +98,7 @@ mod rows_of_functions;
 mod rules;
 mod same_names;
 mod scalar_subqueries;
+mod scopes;
 mod set_operations;
 pub(crate) mod similar_to;
 mod single_distinct;
@@ -173,6 +174,8 @@ pub(crate) use self::refused::check_table;
 use self::retries::Hints;
 pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
+use self::scopes::LookUp;
+pub(crate) use self::scopes::ambiguous;
 pub(crate) use self::unseen::is_unseen;
 pub(crate) use self::without::check as check_left_out;
 use self::without::keeps;
@@ -516,7 +519,7 @@ async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionRe
         if is_folded || !may_be_of_names(&failed.error) {
             return Err(failed.error);
         }
-        match folded_names::folded(&statement, state).await? {
+        match folded_names::folded(&statement, state, LookUp::Anything).await? {
             Some(folded) => (statement, hints, is_folded) = (folded, Hints::default(), true),
             None => return Err(failed.error),
         }
@@ -543,6 +546,13 @@ async fn attempt(
     hints: &Hints,
 ) -> std::result::Result<LogicalPlan, Failed> {
     table_names::rename(&mut statement, &hints.tables);
+    if keeps("nearest_names") && folded_names::may_look_out(&mut statement) {
+        match folded_names::folded(&statement, state, LookUp::Nearest).await {
+            Ok(Some(folded)) => statement = folded,
+            Ok(None) => {}
+            Err(error) => return Err(Failed { error: error.into(), taken: HashSet::new() }),
+        }
+    }
     let taken = match rewrite_statement(&mut statement, hints) {
         Ok(taken) => taken,
         Err(error) => return Err(Failed { error: error.into(), taken: HashSet::new() }),

@@ -7,16 +7,16 @@
 //! A subquery that has nothing but an expression, with an aggregate of columns, is that expression. Behind a FROM of its own such
 //! an aggregate is refused: DataFusion computes it there, of the subquery's rows.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, GroupByExpr, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableFactor, visit_expressions,
+    Expr, Function, GroupByExpr, Ident, ObjectNamePart, Query, SelectItem, SetExpr, visit_expressions,
 };
 
-use super::output_names::path;
 use super::same_names;
+use super::scopes::Scope;
 use crate::statement::normal;
+use crate::{Error, ErrorKind, Result};
 
 /// `(SELECT sum(x))` as `(sum(x))`.
 pub(super) fn rewrite(expr: &mut Expr) {
@@ -65,62 +65,36 @@ fn is_aggregate(function: &Function) -> bool {
 }
 
 /// The words of the columns that a call names.
-fn columns_of(function: &Function) -> Vec<Vec<String>> {
+fn columns_of(function: &Function) -> Vec<Vec<Ident>> {
     let mut columns = Vec::new();
     let _ = visit_expressions(function, |expr| {
-        columns.extend(path(expr));
+        match expr {
+            Expr::Identifier(name) => columns.push(vec![name.clone()]),
+            Expr::CompoundIdentifier(names) => columns.push(names.clone()),
+            _ => {}
+        }
         ControlFlow::<()>::Continue(())
     });
     columns
 }
 
-/// The tables of the SELECTs around an expression, nearer ones last.
-#[derive(Default)]
-pub(super) struct Tables {
-    of: Vec<HashSet<String>>,
-}
-
-impl Tables {
-    pub(super) fn enter(&mut self, select: &Select) {
-        let tables = select
-            .from
-            .iter()
-            .flat_map(|table| std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)));
-        self.of.push(tables.filter_map(name_of).collect());
+/// Refuses an aggregate of columns of the queries around alone, behind a FROM of the subquery's own.
+///
+/// # Errors
+/// It is one.
+pub(super) fn check(function: &Function, scope: &Scope<'_>) -> Result<()> {
+    if scope.relations.is_empty() || !is_aggregate(function) {
+        return Ok(());
     }
-
-    pub(super) fn leave(&mut self) {
-        self.of.pop();
+    let columns = columns_of(function);
+    if columns.is_empty() || !columns.iter().all(|column| scope.is_around(column)) {
+        return Ok(());
     }
-
-    /// Whether an aggregate names tables of queries around alone.
-    pub(super) fn are_outer(&self, function: &Function) -> bool {
-        let Some((own, around)) = self.of.split_last() else { return false };
-        if own.is_empty() || !is_aggregate(function) {
-            return false;
-        }
-        let columns = columns_of(function);
-        let is_outer = |path: &Vec<String>| match path.as_slice() {
-            [table, _] => !own.contains(table) && around.iter().any(|tables| tables.contains(table)),
-            _ => false,
-        };
-        !columns.is_empty() && columns.iter().all(is_outer)
-    }
-}
-
-fn name_of(table: &TableFactor) -> Option<String> {
-    let (name, alias) = match table {
-        TableFactor::Table { name, alias, .. } => (Some(name), alias),
-        TableFactor::Derived { alias, .. }
-        | TableFactor::UNNEST { alias, .. }
-        | TableFactor::Function { alias, .. } => (None, alias),
-        // Of whatever name.
-        _ => return Some(String::new()),
-    };
-    match alias {
-        Some(alias) => Some(normal(&alias.name)),
-        None => name.and_then(|name| name.0.last()).and_then(ObjectNamePart::as_ident).map(normal),
-    }
+    let message =
+        format!("{function} belongs to the query around the subquery: an aggregate of it is not supported there");
+    Err(Error::new(ErrorKind::Invalid, message).with_hint(
+        "compute it in a query of its own: FROM (SELECT sum(x) AS s FROM t) AS q, and name it in the subquery",
+    ))
 }
 
 #[cfg(test)]
@@ -137,7 +111,13 @@ mod tests {
         ] {
             assert_eq!(rows(&format!("{table} {query}")).await, [expected], "{query}");
         }
-        let error = fails(&format!("{table} SELECT k, (SELECT sum(o.k) FROM q i) FROM q o GROUP BY k")).await;
-        assert!(error.message().contains("belongs to the query around"), "{error}");
+        for query in [
+            "SELECT k, (SELECT sum(o.k) FROM q i) FROM q o GROUP BY k",
+            "SELECT (SELECT max(v) FROM (SELECT 1 AS x) AS i) FROM q",
+            "SELECT k FROM q WHERE EXISTS (SELECT 1 FROM (SELECT 1 AS x) AS i HAVING min(k + v) > 3)",
+        ] {
+            let error = fails(&format!("{table} {query}")).await;
+            assert!(error.message().contains("belongs to the query around"), "{query}: {error}");
+        }
     }
 }

@@ -66,12 +66,20 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
                 }
                 name
             }
-            None if makes_columns(expr) => continue,
-            None => label(unnested(expr)),
+            None => match of_what_is_written(expr) {
+                Some(name) => name,
+                None => continue,
+            },
         };
         let alias = Ident::with_quote('"', free(name, &mut names));
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
     }
+}
+
+/// The name of an expression that is no column, and makes none.
+pub(super) fn of_what_is_written(expr: &Expr) -> Option<String> {
+    let is_named = path(unnested(expr)).is_some() || makes_columns(expr);
+    (!is_named).then(|| label(unnested(expr)))
 }
 
 /// The names by which a query's columns can be told apart; none if they are not all known.

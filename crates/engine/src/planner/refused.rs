@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::literals::DECIMAL_DIGITS;
-use super::{functions, order_names, outer_aggregates};
+use super::{functions, order_names};
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Result};
 
@@ -32,7 +32,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
                 "the time zone cannot be set",
                 "it is UTC; TIMESTAMPTZ '2024-01-01 00:00:00+02' reads one of another zone",
             ),
-            sql => sql.visit(&mut Refused::default()),
+            sql => sql.visit(&mut Refused),
         },
         Statement::Explain(explain) => {
             return match explain.statement.as_ref() {
@@ -44,7 +44,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
             };
         }
         Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Refused::default()),
+            CopyToSource::Query(query) => query.visit(&mut Refused),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
@@ -63,10 +63,7 @@ pub(crate) fn check_table(table: &TableFactor) -> Result<()> {
     }
 }
 
-#[derive(Default)]
-struct Refused {
-    tables: outer_aggregates::Tables,
-}
+struct Refused;
 
 impl Visitor for Refused {
     type Break = Error;
@@ -94,13 +91,7 @@ impl Visitor for Refused {
         }
     }
 
-    fn post_visit_select(&mut self, _: &Select) -> ControlFlow<Error> {
-        self.tables.leave();
-        ControlFlow::Continue(())
-    }
-
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
-        self.tables.enter(select);
         tree::select(select)?;
         count_of_rows(select)?;
         window_before_rows(select)
@@ -109,12 +100,6 @@ impl Visitor for Refused {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         tree::expr(expr)?;
         match expr {
-            Expr::Function(function) if self.tables.are_outer(function) => refuse(
-                format!(
-                    "{function} belongs to the query around the subquery: an aggregate of it is not supported there"
-                ),
-                "compute it in a query of its own: FROM (SELECT sum(x) AS s FROM t) AS q, and name it in the subquery",
-            ),
             Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
                 refuse("the operator ^ is not supported", "power(2, 10) is 1024; (a | b) - (a & b) is an exclusive or")
             }

@@ -33,7 +33,7 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::utils::expand_wildcard;
 use datafusion::logical_expr::{
-    EmptyRelation, JoinConstraint as Constraint, JoinType, LogicalPlan, LogicalPlanBuilder,
+    EmptyRelation, JoinConstraint as Constraint, JoinType, LogicalPlan, LogicalPlanBuilder, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr as PlannedExpr;
@@ -100,13 +100,17 @@ fn merging(join: &Join) -> Option<(JoinType, &JoinConstraint)> {
         JoinOperator::FullOuter(constraint) => (JoinType::Full, constraint),
         _ => return None,
     };
-    let is_lateral = match &join.relation {
+    let merges = matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural);
+    (merges && !is_left_sides(join)).then_some((join_type, constraint))
+}
+
+/// Whether a join's merged columns are the left side's, as DataFusion has them: the right side depends on the left one.
+pub(super) fn is_left_sides(join: &Join) -> bool {
+    match &join.relation {
         TableFactor::Derived { lateral, .. } | TableFactor::Function { lateral, .. } => *lateral,
         TableFactor::UNNEST { .. } => true,
         _ => false,
-    };
-    let merges = matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural);
-    (merges && !is_lateral).then_some((join_type, constraint))
+    }
 }
 
 fn has_using(table: &TableWithJoins) -> bool {
@@ -278,8 +282,12 @@ fn is_merged(column: &Column) -> bool {
 
 /// The table of a column that is merged of these.
 fn merged_of(sides: &[Column]) -> TableReference {
-    let tables: Vec<String> = sides.iter().flat_map(|side| &side.relation).map(ToString::to_string).collect();
-    TableReference::bare(format!("{MERGED}{}", tables.join("=")))
+    TableReference::bare(table_of_merged(sides.iter().filter_map(|side| Some(side.relation.as_ref()?.table()))))
+}
+
+/// The table of a column that is merged of columns of these.
+pub(super) fn table_of_merged<'n>(tables: impl Iterator<Item = &'n str>) -> String {
+    format!("{MERGED}{}", tables.collect::<Vec<_>>().join("="))
 }
 
 /// Plans joins that merge columns.
@@ -387,7 +395,8 @@ fn merge(left: LogicalPlan, right: LogicalPlan, join_type: JoinType, names: Vec<
     let keys = names.iter().map(|name| Ok((column(&left, name)?, column(&right, name)?)));
     let keys: Vec<(Column, Column)> = keys.collect::<Result<_>>()?;
     if keys.is_empty() {
-        return LogicalPlanBuilder::from(left).join_on(right, join_type, [])?.build();
+        // NATURAL JOIN of nothing in common: each row with each.
+        return LogicalPlanBuilder::from(left).join_on(right, join_type, [lit(true)])?.build();
     }
     let join = LogicalPlanBuilder::from(left).join(right, join_type, keys.iter().cloned().unzip(), None)?.build()?;
     let mut columns = Vec::new();

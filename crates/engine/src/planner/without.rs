@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 const VARIABLE: &str = "ONEHOP_WITHOUT";
 
 /// Corrections that are no analyzer rules: of trees, of functions, and of DataFusion's own rules.
-const OTHERS: [&str; 35] = [
+const OTHERS: [&str; 36] = [
     "array_literals",
     "checked_sum",
     "coalesce",
@@ -30,6 +30,7 @@ const OTHERS: [&str; 35] = [
     "literals",
     "moment_medians",
     "named_windows",
+    "nearest_names",
     "null_safe_joins",
     "one_row_aggregates",
     "order_names",

@@ -1,0 +1,300 @@
+//! The columns that a name may mean, scope by scope.
+//!
+//! A scope has the tables of one FROM, and around it is the scope of the query that the query is in. A name is looked for in
+//! the nearest scope first, and the nearest that has it decides: if two of its tables do, the name is ambiguous, whatever
+//! scopes further out have. DataFusion goes on to those, so that
+//!
+//! ```sql
+//! SELECT * FROM z WHERE EXISTS (SELECT 1 FROM t, u WHERE id = 1)
+//! ```
+//!
+//! is about `z.id` where `t` and `u` have an `id` each. In a scope, a column of exactly the name comes before one of the same
+//! letters. What USING or NATURAL JOIN merges is one column, of a table that [`using_joins`] names.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use datafusion::sql::sqlparser::ast::Ident;
+
+use super::spellings::Spellings;
+use super::using_joins;
+use crate::statement::normal;
+use crate::{Error, ErrorKind, Object, Result};
+
+/// A table in FROM.
+#[derive(Clone)]
+pub(super) struct Relation {
+    pub name: Option<String>,
+    pub columns: Vec<String>,
+    /// Whether it has no other columns.
+    pub is_whole: bool,
+}
+
+/// A column that a join merges.
+struct Merged {
+    name: String,
+    /// The places of the tables that have it.
+    of: Vec<usize>,
+    /// Whether DataFusion merges it, by taking the left side's.
+    is_left: bool,
+}
+
+/// What a query's expressions may name.
+#[derive(Default)]
+pub(super) struct Scope<'a> {
+    pub relations: Vec<Relation>,
+    merged: Vec<Merged>,
+    /// The place of the first table that can be named: a condition of a join does not see the tables before the join.
+    pub first: usize,
+    /// The names that the query gives.
+    pub outputs: Outputs,
+    /// Whether a name is of what the query returns, if that has it: in ORDER BY.
+    pub is_of_order: bool,
+    pub around: Option<&'a Scope<'a>>,
+}
+
+/// What a query returns.
+#[derive(Clone)]
+pub(super) struct Outputs {
+    /// The names.
+    pub names: Vec<String>,
+    /// What is behind the names of single items: a column's words, none if it is a value.
+    pub items: HashMap<String, Vec<String>>,
+    /// Whether it returns nothing else.
+    pub is_whole: bool,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self { names: Vec::new(), items: HashMap::new(), is_whole: true }
+    }
+}
+
+impl Outputs {
+    /// Of columns of these names.
+    pub fn of(names: Vec<String>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    pub fn unknown() -> Self {
+        Self { is_whole: false, ..Self::default() }
+    }
+
+    /// Adds an item, and the words that it is if it is a column.
+    pub fn add(&mut self, name: String, column: Vec<String>) {
+        self.names.push(name.clone());
+        self.items.entry(name).or_insert(column);
+    }
+}
+
+/// How names are looked up.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum LookUp {
+    /// Before planning: names of queries within queries, as far as scopes are known.
+    Nearest,
+    /// After planning has failed: all names.
+    Anything,
+}
+
+impl<'a> Scope<'a> {
+    pub fn new(around: Option<&'a Scope<'a>>) -> Self {
+        Self { around, ..Self::default() }
+    }
+
+    /// Of a query of which no table can be named.
+    pub fn returning(outputs: Outputs, around: Option<&'a Scope<'a>>) -> Self {
+        Self { outputs, ..Self::new(around) }
+    }
+
+    pub fn of(relation: Relation) -> Self {
+        Self { relations: vec![relation], ..Self::default() }
+    }
+
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        self.relations.iter().skip(self.first).flat_map(|relation| &relation.columns)
+    }
+
+    /// Adds the tables of a join in parentheses.
+    pub fn append(&mut self, mut inner: Scope<'_>) {
+        let place = self.relations.len();
+        self.relations.append(&mut inner.relations);
+        self.merged.extend(inner.merged.into_iter().map(|mut merged| {
+            merged.of.iter_mut().for_each(|at| *at += place);
+            merged
+        }));
+    }
+
+    /// Merges columns of `sides`, the tables of a join, of which those from `place` on are the right side. `using`: the names;
+    /// otherwise all that both sides have. The right side's columns get the names that the left side has for them.
+    pub fn merge(&mut self, sides: Range<usize>, place: usize, using: Option<&[Ident]>, is_left: bool) {
+        let (left, right) = self.relations[sides.clone()].split_at_mut(place - sides.start);
+        let (in_left, in_right) = (spellings(left), spellings(right));
+        let pair = |name: &Ident| {
+            let wanted = normal(name);
+            let of = |side: &Spellings<'_>| {
+                let found = side.of(&wanted).filter(|found| name.quote_style.is_none() || *found == wanted);
+                found.map(str::to_string)
+            };
+            of(&in_left).zip(of(&in_right))
+        };
+        let owned = |(own, other): (&str, &str)| (own.to_string(), other.to_string());
+        let pairs: Vec<(String, String)> = match using {
+            Some(names) => names.iter().filter_map(pair).collect(),
+            None => in_left.common(&in_right).into_iter().map(owned).collect(),
+        };
+        let names: HashMap<&String, &String> = pairs.iter().map(|(own, other)| (other, own)).collect();
+        for column in right.iter_mut().flat_map(|relation| &mut relation.columns) {
+            if let Some(name) = names.get(column) {
+                column.clone_from(name);
+            }
+        }
+        for (name, _) in pairs {
+            let of = sides.clone().filter(|at| self.relations[*at].columns.contains(&name)).collect();
+            self.merged.push(Merged { name, of, is_left });
+        }
+    }
+
+    /// The nearest table of a name.
+    pub fn relation(&self, name: &Ident) -> Option<&Relation> {
+        self.own_relation(name).or_else(|| self.around.and_then(|around| around.relation(name)))
+    }
+
+    fn own_relation(&self, name: &Ident) -> Option<&Relation> {
+        let wanted = normal(name);
+        let found = self.relations.iter().find(|relation| relation.name.as_ref() == Some(&wanted));
+        found.or_else(|| {
+            let is_same = |relation: &&Relation| relation.name.as_ref().is_some_and(|own| own.to_lowercase() == wanted);
+            self.relations.iter().find(|relation| name.quote_style.is_none() && is_same(relation))
+        })
+    }
+
+    /// Whether the nearest table of a name has a column. DataFusion looks for one that has it.
+    ///
+    /// # Errors
+    /// It does not, and a table of that name further out has it.
+    pub fn check_is_nearest(&self, table: &Ident, column: &Ident) -> Result<()> {
+        let has = |relation: &Relation| {
+            relation.columns.iter().any(|own| own.to_lowercase() == normal(column).to_lowercase())
+        };
+        let all = std::iter::successors(Some(self), |scope| scope.around);
+        let mut relations = all.clone().filter_map(|scope| scope.own_relation(table));
+        let is_nearest = relations.next().is_none_or(|nearest| has(nearest) || !nearest.is_whole);
+        // `table` may be a column, and `column` a field of it.
+        if is_nearest || !relations.any(has) || self.spelling(table)?.is_some() {
+            return Ok(());
+        }
+        let message = format!("there is no column \"{}\" in {}", normal(column), normal(table));
+        let error = Error::new(ErrorKind::NotFound, message).of(Object::Column);
+        Err(error.with_hint(format!("a table around the subquery is called {} as well", normal(table))))
+    }
+
+    /// The words of the column that a name means, if it has to be written in another way: the name, before it mostly none.
+    ///
+    /// # Errors
+    /// Two columns of the nearest scope that has the name.
+    pub fn column(&self, name: &Ident, look_up: LookUp) -> Result<Option<Vec<String>>> {
+        let mut scope = self;
+        loop {
+            if let Some(column) = scope.spelling(name)? {
+                let is_written = name.quote_style.is_some() || column == normal(name);
+                let meant = scope.told_apart(&column, look_up)?;
+                return Ok(meant.or_else(|| (!is_written).then(|| vec![column])));
+            }
+            // The name may be of what is not known.
+            if look_up == LookUp::Nearest && !scope.is_whole() {
+                return Ok(None);
+            }
+            match scope.around {
+                Some(around) => scope = around,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether a column, with its table or without, is of the scopes around.
+    pub fn is_around(&self, column: &[Ident]) -> bool {
+        let Some(around) = self.around else { return false };
+        let has = |scope: &Scope<'_>, name: &Ident| !matches!(scope.spelling(name), Ok(None));
+        let mut all = std::iter::successors(Some(around), |scope| scope.around);
+        match column {
+            [name] => !has(self, name) && self.is_whole() && all.any(|scope| has(scope, name)),
+            [table, _] => self.own_relation(table).is_none() && around.relation(table).is_some(),
+            _ => false,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.outputs.is_whole && self.relations.iter().skip(self.first).all(|relation| relation.is_whole)
+    }
+
+    /// A name as the scope has it: exactly, or without quotes the only one of the same letters.
+    fn spelling(&self, name: &Ident) -> Result<Option<String>> {
+        let names = || self.columns().chain(&self.outputs.names);
+        let wanted = normal(name);
+        if names().any(|column| *column == wanted) {
+            return Ok(Some(wanted));
+        }
+        match name.quote_style {
+            Some(_) => Ok(None),
+            None => only(&wanted, same_letters(&wanted, names()), "column"),
+        }
+    }
+
+    /// The words of a column that several tables have; `None` if its name is enough.
+    fn told_apart(&self, column: &String, look_up: LookUp) -> Result<Option<Vec<String>>> {
+        match self.outputs.items.get(column).map(Vec::as_slice) {
+            Some([]) => return Ok(None),
+            Some([table @ .., name]) if self.is_of_order && !table.is_empty() => {
+                return Ok(Some(table.iter().chain([name]).cloned().collect()));
+            }
+            _ => {}
+        }
+        let places = self.first..self.relations.len();
+        let holders: Vec<usize> = places.filter(|at| self.relations[*at].columns.contains(column)).collect();
+        if holders.len() < 2 {
+            return Ok(None);
+        }
+        let names = || holders.iter().filter_map(|at| self.relations[*at].name.as_deref());
+        let table = match self.merged.iter().find(|merged| merged.name == *column && merged.of == holders) {
+            Some(Merged { is_left: true, .. }) => names().next().map(str::to_string),
+            Some(_) => Some(using_joins::table_of_merged(names())),
+            None if look_up == LookUp::Anything => None,
+            None => return Err(ambiguous(column, names())),
+        };
+        Ok(table.map(|table| vec![table, column.clone()]))
+    }
+}
+
+/// A name of columns of several tables.
+pub(crate) fn ambiguous<'n>(column: &str, tables: impl Iterator<Item = &'n str>) -> Error {
+    let error = Error::new(ErrorKind::Invalid, format!("the column \"{column}\" is ambiguous")).of(Object::Column);
+    let columns: Vec<String> = tables.map(|table| format!("{table}.{column}")).collect();
+    match columns.is_empty() {
+        true => error.with_hint(format!("the table's name says which one: t.{column}")),
+        false => error.with_hint(format!("it may be {}", columns.join(" or "))),
+    }
+}
+
+/// The one name of the same letters.
+pub(super) fn only(name: &str, mut same: Vec<String>, what: &str) -> Result<Option<String>> {
+    same.sort_unstable();
+    same.dedup();
+    if same.len() > 1 {
+        let quoted = same.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ");
+        let error = Error::new(ErrorKind::Invalid, format!("the {what} \"{name}\" may be {quoted}"));
+        return Err(error.with_hint("a name in quotes is exactly what is written").of(match what {
+            "table" => Object::Table,
+            _ => Object::Column,
+        }));
+    }
+    Ok(same.pop())
+}
+
+fn same_letters<'n>(name: &str, names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    let is_same = |other: &&String| **other != name && other.to_lowercase() == name;
+    names.into_iter().filter(is_same).cloned().collect()
+}
+
+fn spellings(relations: &[Relation]) -> Spellings<'_> {
+    relations.iter().flat_map(|relation| &relation.columns).map(String::as_str).collect()
+}
