@@ -97,6 +97,27 @@ def encoded() -> None:
     feather.write_feather(table.append_column("run", runs), FILES / "null_values.arrow", compression="uncompressed")
 
 
+def hidden() -> None:
+    """NULL structs, lists and maps with values behind them."""
+    is_null = pa.array([False, False, True])
+    struct = pa.StructArray.from_arrays([pa.array([1, None, 3])], names=["a"], mask=is_null)
+    outer = pa.StructArray.from_arrays([struct], names=["s"], mask=pa.array([False, True, False]))
+    items = pa.ListArray.from_arrays(pa.array([0, 1, 1, 3], pa.int32()), pa.array([1, 2, 3]), mask=is_null)
+    entries = pa.MapArray.from_arrays(pa.array([0, 1, 1, 2], pa.int32()), pa.array(["a", "a"]), pa.array([1, 3]))
+    entries = pa.MapArray.from_buffers(
+        entries.type, 3, [pa.py_buffer(b"\x03"), entries.buffers()[1]], children=[pa.StructArray.from_arrays(
+            [entries.keys, entries.items], fields=[entries.type.key_field, entries.type.item_field])])
+    table = pa.table({"i": [1, 2, 3], "s": struct, "o": outer, "l": items, "m": entries})
+    feather.write_feather(table, FILES / "hidden.arrow", compression="uncompressed")
+
+
+def units() -> None:
+    """Timestamps of milliseconds in one file, and of microseconds in another."""
+    for unit, moments in [("ms", [0, 1]), ("us", [500, 1500])]:
+        table = pa.table({"i": moments, "t": pa.array(moments, pa.timestamp(unit))})
+        pq.write_table(table, FILES / f"unit_{unit}.parquet")
+
+
 if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
     parquet()
@@ -104,3 +125,5 @@ if __name__ == "__main__":
     without_row_groups()
     arrow()
     encoded()
+    hidden()
+    units()

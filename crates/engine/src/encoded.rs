@@ -1,4 +1,4 @@
-//! Arrow's dictionaries and runs, decoded where rows enter: from files and from registered frames.
+//! Arrow's dictionaries and runs, decoded where rows enter: from files and from registered frames; and nothing behind NULL.
 //!
 //! A SQL type describes values; casts, operators and functions go by it alone. So columns are
 //! decoded where they enter. Dictionaries of texts stay encoded, for a query may hand them on:
@@ -8,11 +8,18 @@
 //! Arrow has two places for a NULL in a dictionary, the keys and the values. Much of it looks at
 //! the keys alone, and takes `''` or 0 for a value that is NULL. A dictionary here has NULLs among
 //! its keys only.
+//!
+//! A struct that is NULL may have fields that are not, and a list or a map that is NULL may have items, as pyarrow writes them.
+//! Much of Arrow looks at the fields alone: `s.a` of a NULL would be 0. Here the fields of a NULL are NULL, and it has no items.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, LargeListArray, ListArray, MapArray, OffsetSizeTrait, RecordBatch,
+    RecordBatchOptions, StructArray, UInt64Array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
@@ -54,7 +61,10 @@ pub(crate) fn entered_schema(schema: &Schema) -> SchemaRef {
 /// # Errors
 /// Arrow cannot decode a column.
 pub(crate) fn entered_batch(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let is_plain = |column: &ArrayRef| entered(column.data_type()) == *column.data_type() && !has_null_values(column);
+    let is_plain = |column: &ArrayRef| {
+        let data_type = column.data_type();
+        entered(data_type) == *data_type && !has_null_values(column) && !data_type.is_nested()
+    };
     if batch.columns().iter().all(is_plain) {
         return Ok(batch);
     }
@@ -66,6 +76,9 @@ pub(crate) fn entered_batch(batch: RecordBatch) -> Result<RecordBatch, ArrowErro
 
 fn entered_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let data_type = entered(column.data_type());
+    if data_type.is_nested() && !matches!(data_type, DataType::Dictionary(..)) {
+        return without_hidden(&in_type(column, &data_type)?);
+    }
     match column.data_type() {
         // To values and back: the NULLs are keys then.
         DataType::Dictionary(_, values) if has_null_values(column) && data_type == *column.data_type() => {
@@ -84,6 +97,64 @@ fn in_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowErr
         DataType::RunEndEncoded(_, values) => in_type(&cast(column, values.data_type())?, data_type),
         _ => cast(column, data_type),
     }
+}
+
+/// Values whose NULLs hide nothing, at every depth.
+fn without_hidden(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let rows = column.len();
+    Ok(match column.data_type() {
+        DataType::Struct(fields) => {
+            let structs = column.as_struct();
+            let hidden = structs.nulls().filter(|nulls| nulls.null_count() > 0).map(is_null);
+            let fields_of = structs.columns().iter().map(|field| match &hidden {
+                Some(hidden) => without_hidden(&nullif(field, hidden)?),
+                None => without_hidden(field),
+            });
+            let columns = fields_of.collect::<Result<Vec<_>, _>>()?;
+            let nulls = structs.nulls().cloned();
+            Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, rows)?)
+        }
+        DataType::List(item) => {
+            let lists = column.as_list::<i32>();
+            let items = without_hidden(lists.values())?;
+            let (offsets, items) = shown(lists.offsets(), lists.nulls(), &items)?;
+            Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, lists.nulls().cloned())?)
+        }
+        DataType::LargeList(item) => {
+            let lists = column.as_list::<i64>();
+            let items = without_hidden(lists.values())?;
+            let (offsets, items) = shown(lists.offsets(), lists.nulls(), &items)?;
+            Arc::new(LargeListArray::try_new(Arc::clone(item), offsets, items, lists.nulls().cloned())?)
+        }
+        DataType::Map(entries, is_sorted) => {
+            let maps = column.as_map();
+            let items: ArrayRef = Arc::new(maps.entries().clone());
+            let (offsets, items) = shown(maps.offsets(), maps.nulls(), &items)?;
+            let (entries, nulls) = (Arc::clone(entries), maps.nulls().cloned());
+            Arc::new(MapArray::try_new(entries, offsets, items.as_struct().clone(), nulls, *is_sorted)?)
+        }
+        _ => Arc::clone(column),
+    })
+}
+
+fn is_null(nulls: &NullBuffer) -> BooleanArray {
+    BooleanArray::new(!nulls.inner(), None)
+}
+
+/// The items of lists that are not NULL, and where each list has its own.
+fn shown<O: OffsetSizeTrait>(
+    offsets: &OffsetBuffer<O>,
+    nulls: Option<&NullBuffer>,
+    items: &ArrayRef,
+) -> Result<(OffsetBuffer<O>, ArrayRef), ArrowError> {
+    let ranges = || offsets.windows(2).map(|pair| pair[0].as_usize()..pair[1].as_usize()).enumerate();
+    let is_hidden = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
+    if !ranges().any(|(row, range)| is_hidden(row) && !range.is_empty()) {
+        return Ok((offsets.clone(), Arc::clone(items)));
+    }
+    let seen = || ranges().map(|(row, range)| if is_hidden(row) { 0..0 } else { range });
+    let places = UInt64Array::from_iter_values(seen().flatten().map(|place| place as u64));
+    Ok((OffsetBuffer::from_lengths(seen().map(|range| range.len())), take(items, &places, None)?))
 }
 
 fn has_null_values(column: &ArrayRef) -> bool {

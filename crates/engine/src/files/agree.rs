@@ -112,6 +112,18 @@ pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
+/// The columns of timestamps, by their places in the table, that a file has of another unit.
+pub(super) fn of_other_units(table: &Schema, file: &Schema, format: Format) -> Vec<usize> {
+    let is_other = |(at, place): (usize, Option<usize>)| {
+        let (own, other) = (table.fields().get(at)?, file.fields().get(place?)?);
+        match (own.data_type(), other.data_type()) {
+            (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) if unit != other => Some(at),
+            _ => None,
+        }
+    };
+    places(&names_of(table), &names_of(file), format).into_iter().enumerate().filter_map(is_other).collect()
+}
+
 /// True if a file spells the name of a column otherwise than its table does.
 pub(super) fn is_respelled(table: &Schema, file: &Schema, format: Format) -> bool {
     let (names, own) = (names_of(table), names_of(file));

@@ -286,11 +286,12 @@ impl Source {
             return Ok(Arc::new(FileTable { format: Arc::new(format), urls, schema }));
         }
         let format = self.file_format(state, csv, names.clone())?;
-        let Columns { schema, reading } = self.schema(state, &*format, &urls, union).await?;
+        let Columns { schema, reading, units } = self.schema(state, &*format, &urls, union).await?;
         let schema = loosened(&schema);
         let (format, by_position) = match reading {
+            Reading::Plain if self.format == Format::Parquet => (parquet(state, names, Spelling::Same, units), false),
             Reading::Plain => (format, self.format == Format::Arrow),
-            Reading::Respelled => (parquet(state, names, Spelling::Own), false),
+            Reading::Respelled => (parquet(state, names, Spelling::Own, units), false),
             Reading::Positional => {
                 let (site, names) = (self.site.clone(), names.clone());
                 (Arc::new(PositionalFormat { site, format: self.format, names }) as Arc<dyn FileFormat>, false)
@@ -391,11 +392,11 @@ impl Source {
                 let zone = Zone::of_session(state.config_options());
                 return Ok(Arc::new(self.csv_format(csv, Types::Guessed, names, query, zone)));
             }
-            Format::Parquet => return Ok(parquet(state, names, Spelling::Same)),
+            Format::Parquet => return Ok(parquet(state, names, Spelling::Same, Arc::default())),
             Format::Arrow => Arc::new(ArrowFormat),
             Format::Json => return Err(Error::new(ErrorKind::Internal, "JSON has a plan of its columns")),
         };
-        Ok(Arc::new(NamedFormat { inner, names, spelling: Spelling::Same }))
+        Ok(Arc::new(NamedFormat { inner, names, spelling: Spelling::Same, units: Arc::default() }))
     }
 
     /// The columns of all files. Empty text files have nothing to say about them.
@@ -434,7 +435,9 @@ impl Source {
             Format::Parquet if files.iter().any(is_respelled) => Reading::Respelled,
             _ => Reading::Plain,
         };
-        Ok(Columns { schema, reading })
+        let other = files.iter().flat_map(|(_, own)| agree::of_other_units(&schema, own, self.format));
+        let units = other.collect::<BTreeSet<_>>().into_iter().collect();
+        Ok(Columns { schema, reading, units })
     }
 
     /// The columns of a file; none of an empty one.
@@ -477,20 +480,27 @@ impl Source {
         };
         let is_plain = positional::is_plain(&schema, self.format) && !is_odd;
         let reading = if is_plain { Reading::Plain } else { Reading::Positional };
-        Ok((file.name.clone(), Columns { schema, reading }))
+        Ok((file.name.clone(), Columns { schema, reading, units: Arc::default() }))
     }
 }
 
 /// DataFusion's Parquet.
-fn parquet(state: &dyn DataFusionSession, names: Names, spelling: Spelling) -> Arc<dyn FileFormat> {
+fn parquet(
+    state: &dyn DataFusionSession,
+    names: Names,
+    spelling: Spelling,
+    units: Arc<[usize]>,
+) -> Arc<dyn FileFormat> {
     let inner = ParquetFormat::default().with_options(state.default_table_options().parquet);
-    Arc::new(NamedFormat { inner: Arc::new(inner), names, spelling })
+    Arc::new(NamedFormat { inner: Arc::new(inner), names, spelling, units })
 }
 
 /// The columns of a file, or of all.
 struct Columns {
     schema: SchemaRef,
     reading: Reading,
+    /// The places of timestamps that files have in other units.
+    units: Arc<[usize]>,
 }
 
 /// What reads files.

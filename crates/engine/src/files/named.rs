@@ -28,6 +28,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
@@ -51,6 +52,8 @@ pub(super) struct NamedFormat {
     pub inner: Arc<dyn FileFormat>,
     pub names: Names,
     pub spelling: Spelling,
+    /// The columns of timestamps, by their places, that files have in other units than the table.
+    pub units: Arc<[usize]>,
 }
 
 impl NamedFormat {
@@ -106,7 +109,7 @@ impl FileFormat for NamedFormat {
         let name = self.names.of(&object.location).0;
         let own = caught(&name, self.own_schema(state, store, &table_schema, object)).await?;
         let statistics = caught(&name, self.inner.infer_stats(state, store, own, object)).await?;
-        Ok(nan_statistics::known(statistics, &table_schema))
+        Ok(nan_statistics::known(statistics, &table_schema, &self.units))
     }
 
     async fn infer_ordering(
@@ -133,7 +136,7 @@ impl FileFormat for NamedFormat {
         let mut meta = caught(&name, self.inner.infer_stats_and_ordering(state, store, own, object)).await?;
         // An ordering is one of columns by the file's names.
         meta.ordering = meta.ordering.filter(|_| is_same);
-        meta.statistics = nan_statistics::known(meta.statistics, &table_schema);
+        meta.statistics = nan_statistics::known(meta.statistics, &table_schema, &self.units);
         Ok(meta)
     }
 
@@ -147,7 +150,7 @@ impl FileFormat for NamedFormat {
         let scan = plan.downcast_ref::<DataSourceExec>();
         let config = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
         let Some(config) = config else { return Ok(plan) };
-        let source = NamedSource::wrap(Arc::clone(config.file_source()), self.names.clone());
+        let source = NamedSource::wrap(Arc::clone(config.file_source()), self.names.clone(), Arc::clone(&self.units));
         let named = FileScanConfigBuilder::from(config.clone()).with_source(source);
         let named = match self.spelling {
             Spelling::Same => named,
@@ -164,15 +167,16 @@ impl FileFormat for NamedFormat {
 struct NamedSource {
     inner: Arc<dyn FileSource>,
     names: Names,
+    units: Arc<[usize]>,
 }
 
 impl NamedSource {
-    fn wrap(inner: Arc<dyn FileSource>, names: Names) -> Arc<dyn FileSource> {
-        Arc::new(Self { inner, names })
+    fn wrap(inner: Arc<dyn FileSource>, names: Names, units: Arc<[usize]>) -> Arc<dyn FileSource> {
+        Arc::new(Self { inner, names, units })
     }
 
     fn again(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
-        Self::wrap(inner, self.names.clone())
+        Self::wrap(inner, self.names.clone(), Arc::clone(&self.units))
     }
 }
 
@@ -244,7 +248,7 @@ impl FileSource for NamedSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let filters = nan_statistics::conditions(&filters, self.table_schema().table_schema());
+        let filters = nan_statistics::conditions(&filters, self.table_schema().table_schema(), &self.units);
         let pushed = self.inner.try_pushdown_filters(filters, config)?;
         let updated_node = pushed.updated_node.map(|inner| self.again(inner));
         Ok(FilterPushdownPropagation { filters: pushed.filters, updated_node })
@@ -263,6 +267,11 @@ impl FileSource for NamedSource {
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        // What is computed is computed of values that have entered; those of Parquet hide nothing.
+        let is_computed = projection.iter().any(|one| one.expr.downcast_ref::<Column>().is_none());
+        if is_computed && self.file_type().starts_with("arrow") {
+            return Ok(None);
+        }
         Ok(self.inner.try_pushdown_projection(projection)?.map(|inner| self.again(inner)))
     }
 

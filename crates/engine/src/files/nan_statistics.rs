@@ -9,6 +9,10 @@
 //!    `x < 5`, which NaN does not meet, only the former, of `x > 5` only the latter, and of one of which it is not known,
 //!    nothing. Beside a condition that NaN does not meet, one that it does meet may leave out as well: a range is
 //!    looked at from both its sides. What is not to be decided is said by [`Undecided`], which is the same for every row.
+//!
+//! Nor do the statistics of a column of timestamps that a file has in another unit than the table say anything: DataFusion
+//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'` leaves out the milliseconds that
+//! begin there.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,9 +31,12 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::scalar::ScalarValue;
 
-/// What is left of a file's statistics: see 1.
-pub(super) fn known(mut statistics: Statistics, schema: &Schema) -> Statistics {
-    for (column, field) in statistics.column_statistics.iter_mut().zip(schema.fields()) {
+/// What is left of a file's statistics: see 1. `units`: the columns that files have in other units.
+pub(super) fn known(mut statistics: Statistics, schema: &Schema, units: &[usize]) -> Statistics {
+    for (at, (column, field)) in statistics.column_statistics.iter_mut().zip(schema.fields()).enumerate() {
+        if units.contains(&at) {
+            (column.min_value, column.max_value) = (Precision::Absent, Precision::Absent);
+        }
         if !is_float(field.data_type()) {
             continue;
         }
@@ -43,9 +50,14 @@ pub(super) fn known(mut statistics: Statistics, schema: &Schema) -> Statistics {
 }
 
 /// Conditions for a scan, which are for every row what they were: see 2.
-pub(super) fn conditions(filters: &[Arc<dyn PhysicalExpr>], schema: &Schema) -> Vec<Arc<dyn PhysicalExpr>> {
+pub(super) fn conditions(
+    filters: &[Arc<dyn PhysicalExpr>],
+    schema: &Schema,
+    units: &[usize],
+) -> Vec<Arc<dyn PhysicalExpr>> {
     let judged = |part: &Arc<dyn PhysicalExpr>| {
-        let columns: HashSet<Column> = collect_columns(part).into_iter().filter(|c| may_be_nan(c, schema)).collect();
+        let is_unsure = |column: &Column| may_be_nan(column, schema) || units.contains(&column.index());
+        let columns: HashSet<Column> = collect_columns(part).into_iter().filter(is_unsure).collect();
         let at_nan = only(&columns).and_then(|column| at_nan(part, column));
         (!columns.is_empty()).then_some((columns, at_nan))
     };

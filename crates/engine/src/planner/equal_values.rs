@@ -5,13 +5,14 @@
 //! GROUP BY would count it apart. Intervals it compares by their months first, then days, then the rest: `48 hours` would be less than
 //! `1 day`, and so would `a - b` of two timestamps. What is compared, the keys of joins, and what is grouped or ordered by, windows
 //! included, go through a function that makes one of all that are equal: 0.0 of -0.0, and [days](interval_days) of an interval.
+//! So do lists, structs and maps of such values.
 //!
 //! A comparison with a literal zero is put in terms of both zeros, which costs nothing and
 //! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, make_array};
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, IntervalUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result, internal_err};
@@ -119,12 +120,12 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
         }
-        Expr::Between(mut between) if is_interval(&between.expr, schema) => {
+        Expr::Between(mut between) if has_equal_looks(&between.expr, schema) => {
             let Between { expr, low, high, .. } = &mut between;
             make_all_one([expr, low, high].into_iter().map(Box::as_mut), schema);
             Transformed::yes(Expr::Between(between))
         }
-        Expr::InList(mut list) if is_interval(&list.expr, schema) => {
+        Expr::InList(mut list) if has_equal_looks(&list.expr, schema) => {
             make_all_one(list.list.iter_mut().chain([list.expr.as_mut()]), schema);
             Transformed::yes(Expr::InList(list))
         }
@@ -139,8 +140,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             if changed { Transformed::yes(compares) } else { Transformed::no(compares) }
         }
         Expr::ScalarFunction(mut call) if COMPARING.contains(&call.name()) => {
-            let are_intervals = call.args.iter().any(|arg| is_interval(arg, schema));
-            let changed = are_intervals && make_all_one(call.args.iter_mut(), schema);
+            let are_compared = call.args.iter().any(|arg| has_equal_looks(arg, schema));
+            let changed = are_compared && make_all_one(call.args.iter_mut(), schema);
             let call = Expr::ScalarFunction(call);
             if changed { Transformed::yes(call) } else { Transformed::no(call) }
         }
@@ -243,7 +244,20 @@ fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
     match data_type {
         DataType::Float32 | DataType::Float64 => Some(ScalarUDF::from(PositiveZero::new())),
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(ScalarUDF::from(interval_days::IntervalDays::new())),
+        nested if nested.is_nested() && holds_equal_looks(nested) => Some(ScalarUDF::from(EqualItems::new())),
         _ => None,
+    }
+}
+
+/// Whether values of a type, or in one, are equal and look different.
+fn holds_equal_looks(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => holds_equal_looks(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| holds_equal_looks(field.data_type())),
+        other => is_float(other) || matches!(other, DataType::Interval(IntervalUnit::MonthDayNano)),
     }
 }
 
@@ -251,7 +265,8 @@ fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
 fn make_one(expr: &mut Expr, schema: &DFSchema) -> bool {
     let is_call = |expr: &Expr| match expr {
         Expr::ScalarFunction(call) => {
-            call.func.inner().is::<PositiveZero>() || call.func.inner().is::<interval_days::IntervalDays>()
+            let function = call.func.inner();
+            function.is::<PositiveZero>() || function.is::<EqualItems>() || function.is::<interval_days::IntervalDays>()
         }
         _ => false,
     };
@@ -288,6 +303,12 @@ fn make_rows_one(value: &mut Expr, rows: &mut Subquery, schema: &DFSchema) -> Re
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
+/// Whether it is an interval, or has such values in it.
+fn has_equal_looks(expr: &Expr, schema: &DFSchema) -> bool {
+    let is_nested = |data_type: DataType| data_type.is_nested() && holds_equal_looks(&data_type);
+    is_interval(expr, schema) || expr.get_type(schema).is_ok_and(is_nested)
 }
 
 /// The name of the function that makes one of both zeros.
@@ -334,9 +355,56 @@ impl ScalarUDFImpl for PositiveZero {
     }
 }
 
+/// Lists, structs and maps, each one of all that are equal to it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct EqualItems {
+    signature: Signature,
+}
+
+impl EqualItems {
+    fn new() -> Self {
+        Self { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for EqualItems {
+    fn name(&self) -> &str {
+        "equal_items"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        expressions::type_of_only(self.name(), types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        match args.arg_fields {
+            [value] => Ok(Arc::clone(value)),
+            _ => internal_err!("equal_items takes one argument"),
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, as_one)
+    }
+}
+
 /// The values, each one of all that are equal to it.
 pub(super) fn as_one(values: &ArrayRef) -> Result<ArrayRef> {
     match values.data_type() {
+        nested if nested.is_nested() && holds_equal_looks(nested) => {
+            let data = values.to_data();
+            let items = data.child_data().iter().map(|items| Ok(as_one(&make_array(items.clone()))?.to_data()));
+            let data = data.clone().into_builder().child_data(items.collect::<Result<Vec<_>>>()?).build()?;
+            Ok(make_array(data))
+        }
         DataType::Interval(IntervalUnit::MonthDayNano) => interval_days::in_days(values),
         data_type if is_float(data_type) => positive(values),
         _ => Ok(Arc::clone(values)),

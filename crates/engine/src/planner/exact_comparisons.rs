@@ -126,12 +126,17 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 }
 
 /// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: what is made of `a` for the comparison
-/// is not its value. Of floats as well: DataFusion's own takes 0.0 and -0.0 for different.
+/// is not its value. Of floats as well: DataFusion's own takes 0.0 and -0.0 for different. And of lists and structs: it leaves
+/// their items behind a NULL, where a field or an appended list finds them.
 fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     let [value, other] = arguments else { return None };
     let (mut left, mut right) = (value.clone(), other.clone());
-    let is_float = |expr| expressions::type_of(expr, schema).is_floating();
-    if value.is_volatile() || !settle(&mut [&mut left, &mut right], schema) && !is_float(value) && !is_float(other) {
+    let is_compared_apart = |expr| {
+        let data_type = expressions::type_of(expr, schema);
+        data_type.is_floating() || data_type.is_nested()
+    };
+    let is_settled = settle(&mut [&mut left, &mut right], schema);
+    if value.is_volatile() || !is_settled && !is_compared_apart(value) && !is_compared_apart(other) {
         return None;
     }
     let is_equal = (Box::new(left.eq(right)), Box::new(Expr::Literal(ScalarValue::Null, None)));

@@ -421,10 +421,10 @@ impl Folder {
         if let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice() {
             let wanted = normal(ident);
             let is_same = |own: &str| own == wanted || (ident.quote_style.is_none() && own.to_lowercase() == wanted);
-            let found = self.ctes.iter().rev().find(|(own, _)| *own == wanted);
-            if let Some((own, columns)) =
-                found.or_else(|| self.ctes.iter().rev().find(|(own, _)| is_same(own))).cloned()
-            {
+            let nearest = |is: &dyn Fn(&str) -> bool| self.ctes.iter().rev().find(|(own, _)| is(own));
+            let is_table = self.tables.columns.contains_key(&wanted) && !self.tables.names.contains_key(&wanted);
+            let found = nearest(&|own| own == wanted).or_else(|| nearest(&is_same).filter(|_| !is_table));
+            if let Some((own, columns)) = found.cloned() {
                 self.qualifier(ident, Some(own));
                 return columns;
             }

@@ -5,6 +5,10 @@
 //! literal beside it can be cast back ([#23095]). Casts that keep every value apart, of INTEGER to BIGINT or to a wider
 //! DECIMAL, stay casts. Seen in 55.2.0.
 //!
+//! It cuts the literal beside a cast TIMESTAMP(0), too, so that `x = TIMESTAMP '2024-01-01 00:00:00.5'` holds for the whole
+//! second. A literal of whole seconds becomes one of the column's type here; any other leaves the column under its cast,
+//! and this a function.
+//!
 //! Arrow divides decimals by a power of ten where it makes doubles of them, which rounds up to three times:
 //! `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936 ([#10508]). The function gives the nearest double, or REAL.
 //!
@@ -15,14 +19,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, Field, FieldRef, Float32Type, Float64Type, i256};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Decimal256Type, Field, FieldRef, Float32Type, Float64Type, TimeUnit, i256,
+};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    Cast, ColumnarValue, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, TryCast, Volatility,
+    Between, BinaryExpr, Cast, ColumnarValue, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, binary_expr,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -30,6 +36,7 @@ use datafusion::scalar::ScalarValue;
 use onehop_pipeline::decimal::{to_double, to_real};
 
 use super::expressions;
+use super::floats_beside_decimals::COMPARISONS;
 use crate::catalog::names::sql_name;
 
 /// After types are settled, and after all other rules that look at casts.
@@ -38,7 +45,9 @@ pub(super) struct LossyCasts;
 
 impl AnalyzerRule for LossyCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let may_lose = |expr: &Expr| expressions::cast_to(expr).is_some_and(|to| is_number(item_of(to)));
+        let may_lose = |expr: &Expr| {
+            expressions::cast_to(expr).is_some_and(|to| is_number(item_of(to)) || matches!(to, DataType::Timestamp(..)))
+        };
         expressions::rewritten_if_any(plan, may_lose, rewrite)
     }
 
@@ -48,6 +57,9 @@ impl AnalyzerRule for LossyCasts {
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if let Some(same) = in_units_of_column(&expr, schema)? {
+        return Ok(Transformed::yes(same));
+    }
     let (inner, to, misfit) = match &expr {
         Expr::Cast(Cast { expr: inner, field }) => (inner, field.data_type(), Misfit::Error),
         Expr::TryCast(TryCast { expr: inner, field }) => (inner, field.data_type(), Misfit::Null),
@@ -68,6 +80,60 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         });
     }
     Ok(Transformed::yes(call(inner.as_ref().clone(), to.clone(), misfit)))
+}
+
+/// A comparison of a timestamp that is cast to a finer unit, without the cast, if the literals beside it are whole in the
+/// coarser one. What is within an expression was rewritten before it.
+fn in_units_of_column(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let coarser = |value: &Expr| -> Option<(Expr, DataType)> {
+        let (inner, to) = as_any_cast(value)?;
+        let from = inner.get_type(schema).ok()?;
+        let is_of_zone = |moment: &DataType| matches!(moment, DataType::Timestamp(_, Some(_)));
+        let is_coarser = nanos_of(&from)? > nanos_of(to)? && is_of_zone(&from) == is_of_zone(to);
+        is_coarser.then(|| (inner.clone(), from))
+    };
+    let whole = |literal: &Expr, to: &DataType| -> Option<Expr> {
+        let Expr::Literal(value, metadata) = literal else { return None };
+        let (number, unit) = match value {
+            ScalarValue::TimestampSecond(number, _) => (number, 1_000_000_000),
+            ScalarValue::TimestampMillisecond(number, _) => (number, 1_000_000),
+            ScalarValue::TimestampMicrosecond(number, _) => (number, 1_000),
+            ScalarValue::TimestampNanosecond(number, _) => (number, 1),
+            _ => return None,
+        };
+        let is_whole = number.is_none_or(|number| number % (nanos_of(to).unwrap_or(i64::MAX) / unit) == 0);
+        is_whole.then(|| value.cast_to(to).ok().map(|value| Expr::Literal(value, metadata.clone()))).flatten()
+    };
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if COMPARISONS.contains(op) => {
+            let (left, right) = match (coarser(left), coarser(right)) {
+                (Some((value, unit)), None) => (Some(value), whole(right, &unit)),
+                (None, Some((value, unit))) => (whole(left, &unit), Some(value)),
+                _ => (None, None),
+            };
+            left.zip(right).map(|(left, right)| binary_expr(left, *op, right))
+        }
+        Expr::Between(between) => coarser(&between.expr).and_then(|(value, unit)| {
+            let (low, high) = (whole(&between.low, &unit)?, whole(&between.high, &unit)?);
+            Some(Expr::Between(Between::new(Box::new(value), between.negated, Box::new(low), Box::new(high))))
+        }),
+        Expr::InList(list) => coarser(&list.expr).and_then(|(value, unit)| {
+            let all = list.list.iter().map(|literal| whole(literal, &unit)).collect::<Option<Vec<_>>>()?;
+            Some(value.in_list(all, list.negated))
+        }),
+        _ => None,
+    })
+}
+
+/// The nanoseconds of a timestamp's unit.
+fn nanos_of(data_type: &DataType) -> Option<i64> {
+    match data_type {
+        DataType::Timestamp(TimeUnit::Second, _) => Some(1_000_000_000),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => Some(1_000_000),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Some(1_000),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => Some(1),
+        _ => None,
+    }
 }
 
 /// A cast as a function.
@@ -116,13 +182,14 @@ fn is_number(data_type: &DataType) -> bool {
     data_type.is_numeric()
 }
 
-/// Whether two values may become one, a value may not fit, or Arrow is inexact.
+/// Whether two values may become one, a value may not fit, Arrow is inexact, or a literal beside the cast has more digits.
 fn loses(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::List(from), DataType::List(to)) => {
             item_of(from.data_type()).is_decimal() && item_of(to.data_type()).is_floating()
         }
         (from, to) if from.is_decimal() && to.is_floating() => true,
+        (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) => from != to,
         (from, to) => match (Digits::of(from), Digits::of(to)) {
             (Some(from), Some(to)) => !to.hold(&from),
             _ => false,

@@ -171,14 +171,14 @@ impl<'a> Scope<'a> {
     /// Whether the nearest table of a name has a column. DataFusion looks for one that has it.
     ///
     /// # Errors
-    /// It does not, and a table of that name further out has it.
+    /// It does not, as far as its columns are known, and a table of that name further out has it.
     pub fn check_is_nearest(&self, table: &Ident, column: &Ident) -> Result<()> {
         let has = |relation: &Relation| {
             relation.columns.iter().any(|own| own.to_lowercase() == normal(column).to_lowercase())
         };
         let all = std::iter::successors(Some(self), |scope| scope.around);
         let mut relations = all.clone().filter_map(|scope| scope.own_relation(table));
-        let is_nearest = relations.next().is_none_or(|nearest| has(nearest) || !nearest.is_whole);
+        let is_nearest = relations.next().is_none_or(has);
         // `table` may be a column, and `column` a field of it.
         if is_nearest || !relations.any(has) || self.spelling(table)?.is_some() {
             return Ok(());

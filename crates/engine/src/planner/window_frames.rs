@@ -25,6 +25,8 @@ use super::expressions;
 use super::interval_days::DAY_NANOS;
 use crate::{Error, ErrorKind};
 
+const SECOND_NANOS: i64 = 1_000_000_000;
+
 /// Digits of which every number, and its sum with a key of 32 bits, is a BIGINT.
 const BIGINT_DIGITS: i16 = 18;
 
@@ -115,6 +117,8 @@ struct Offsets {
     fraction: i16,
     /// True if an interval has a part of a day.
     has_time: bool,
+    /// True if an interval has a part of a second.
+    has_subseconds: bool,
 }
 
 impl Offsets {
@@ -142,6 +146,7 @@ impl Offsets {
             self.whole = self.whole.max(number.abs().log10().ceil().clamp(1.0, 76.0) as i16 + 1);
         } else if let Some(interval) = interval(offset) {
             self.has_time |= interval.nanoseconds % DAY_NANOS != 0;
+            self.has_subseconds |= interval.nanoseconds % SECOND_NANOS != 0;
         }
     }
 }
@@ -152,6 +157,10 @@ fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> boo
     let has_distance = offsets.whole > 0 || offsets.fraction > 0;
     let wide = match key {
         DataType::Date32 if offsets.has_time => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+        // A distance is cut to the unit of the key.
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) if offsets.has_subseconds => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) if has_distance => {
             with_digits(i16::from(*precision) - i16::from(*scale), i16::from(*scale), offsets)
         }
