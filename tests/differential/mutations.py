@@ -45,7 +45,7 @@ MUTATIONS: dict[str, list[str]] = {
     "interval_arithmetic": ["moments", "expressions"],
     "like_escapes": ["expressions"],
     "list_concatenation": ["expressions"],
-    "list_order": ["expressions"],
+    "nested_order": ["expressions"],
     "literals": ["expressions"],
     "lossy_casts": ["expressions", "run"],
     "moments_of_one_type": ["expressions", "moments"],

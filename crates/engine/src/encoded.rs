@@ -1,4 +1,5 @@
-//! Arrow's dictionaries and runs, decoded where rows enter: from files and from registered frames; and nothing behind NULL.
+//! Dictionaries and runs of Arrow are decoded where rows enter, from files and from registered
+//! frames. What lies behind a NULL is removed there.
 //!
 //! A SQL type describes values; casts, operators and functions go by it alone. So columns are
 //! decoded where they enter. Dictionaries of texts stay encoded, for a query may hand them on:
@@ -9,13 +10,14 @@
 //! the keys alone, and takes `''` or 0 for a value that is NULL. A dictionary here has NULLs among
 //! its keys only.
 //!
-//! A struct that is NULL may have fields that are not, and a list or a map that is NULL may have items, as pyarrow writes them.
-//! Much of Arrow looks at the fields alone: `s.a` of a NULL would be 0. Here the fields of a NULL are NULL, and it has no items.
+//! A struct that is NULL may have fields that are not, and a list or a map that is NULL may have
+//! items: pyarrow writes such. Much of Arrow looks at the fields alone, and `s.a` of a NULL would be
+//! 0. Here the fields of a NULL are NULL, and a list that is NULL has no items.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, LargeListArray, ListArray, MapArray, OffsetSizeTrait, RecordBatch,
+    Array, ArrayRef, AsArray, BooleanArray, GenericListArray, MapArray, OffsetSizeTrait, RecordBatch,
     RecordBatchOptions, StructArray, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -56,7 +58,8 @@ pub(crate) fn entered_schema(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
-/// The rows with columns of the types of [`entered_schema`]; no dictionary has NULL among its values.
+/// The rows with columns of the types of [`entered_schema`]. No dictionary has NULL among its
+/// values, and no NULL hides fields or items.
 ///
 /// # Errors
 /// Arrow cannot decode a column.
@@ -114,18 +117,8 @@ fn without_hidden(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
             let nulls = structs.nulls().cloned();
             Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, rows)?)
         }
-        DataType::List(item) => {
-            let lists = column.as_list::<i32>();
-            let items = without_hidden(lists.values())?;
-            let (offsets, items) = shown(lists.offsets(), lists.nulls(), &items)?;
-            Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, lists.nulls().cloned())?)
-        }
-        DataType::LargeList(item) => {
-            let lists = column.as_list::<i64>();
-            let items = without_hidden(lists.values())?;
-            let (offsets, items) = shown(lists.offsets(), lists.nulls(), &items)?;
-            Arc::new(LargeListArray::try_new(Arc::clone(item), offsets, items, lists.nulls().cloned())?)
-        }
+        DataType::List(item) => lists_without_hidden::<i32>(column.as_list(), item)?,
+        DataType::LargeList(item) => lists_without_hidden::<i64>(column.as_list(), item)?,
         DataType::Map(entries, is_sorted) => {
             let maps = column.as_map();
             let items: ArrayRef = Arc::new(maps.entries().clone());
@@ -135,6 +128,15 @@ fn without_hidden(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         }
         _ => Arc::clone(column),
     })
+}
+
+fn lists_without_hidden<O: OffsetSizeTrait>(
+    lists: &GenericListArray<O>,
+    item: &FieldRef,
+) -> Result<ArrayRef, ArrowError> {
+    let items = without_hidden(lists.values())?;
+    let (offsets, items) = shown(lists.offsets(), lists.nulls(), &items)?;
+    Ok(Arc::new(GenericListArray::try_new(Arc::clone(item), offsets, items, lists.nulls().cloned())?))
 }
 
 fn is_null(nulls: &NullBuffer) -> BooleanArray {

@@ -604,11 +604,10 @@ impl StripBacktrace for DataFusionError {
     }
 }
 
-/// A column of a table that the query does not read.
-fn unknown_qualifier(table: &TableReference, column: &str, known: &[Column]) -> Error {
+/// A column of a table that the query does not read. `known`: the tables that it reads.
+pub(crate) fn unknown_qualifier(table: &str, column: &str, known: impl Iterator<Item = String>) -> Error {
     let message = format!("there is no table {table} in this query, of which {table}.{column} could be a column");
-    let mut tables: Vec<String> =
-        known.iter().filter_map(|known| known.relation.as_ref()).map(ToString::to_string).collect();
+    let mut tables: Vec<String> = known.collect();
     tables.dedup();
     let error = Error::new(ErrorKind::NotFound, message).of(Object::Table);
     match tables.as_slice() {
@@ -623,7 +622,8 @@ fn schema_error(e: SchemaError) -> Error {
             let is_of = |table: &TableReference, known: &Column| known.relation.as_ref() == Some(table);
             let error = match &field.relation {
                 Some(table) if !valid_fields.is_empty() && !valid_fields.iter().any(|known| is_of(table, known)) => {
-                    return unknown_qualifier(table, &field.name, valid_fields);
+                    let tables = valid_fields.iter().filter_map(|known| known.relation.as_ref());
+                    return unknown_qualifier(&table.to_string(), &field.name, tables.map(ToString::to_string));
                 }
                 Some(table) => {
                     Error::new(ErrorKind::NotFound, format!("there is no column \"{}\" in {table}", field.name))

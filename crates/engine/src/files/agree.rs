@@ -112,23 +112,30 @@ pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// The columns of timestamps, by their places in the table, that a file has of another unit.
-pub(super) fn of_other_units(table: &Schema, file: &Schema, format: Format) -> Vec<usize> {
-    let is_other = |(at, place): (usize, Option<usize>)| {
-        let (own, other) = (table.fields().get(at)?, file.fields().get(place?)?);
-        match (own.data_type(), other.data_type()) {
-            (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) if unit != other => Some(at),
-            _ => None,
-        }
-    };
-    places(&names_of(table), &names_of(file), format).into_iter().enumerate().filter_map(is_other).collect()
+/// How a Parquet file's columns differ from those of its table.
+#[derive(Default)]
+pub(super) struct Deviations {
+    /// True if the file spells the name of a column otherwise.
+    pub(super) respelled: bool,
+    /// The places in the table of the timestamps that the file has in another unit.
+    pub(super) units: Vec<usize>,
 }
 
-/// True if a file spells the name of a column otherwise than its table does.
-pub(super) fn is_respelled(table: &Schema, file: &Schema, format: Format) -> bool {
-    let (names, own) = (names_of(table), names_of(file));
-    let places = places(&names, &own, format);
-    names.iter().zip(places).any(|(name, place)| place.is_some_and(|place| own.get(place) != Some(name)))
+impl Deviations {
+    pub(super) fn of(table: &Schema, file: &Schema) -> Self {
+        let mut found = Self::default();
+        let places = places(&names_of(table), &names_of(file), Format::Parquet);
+        for (at, (column, place)) in table.fields().iter().zip(places).enumerate() {
+            let Some(own) = place.and_then(|place| file.fields().get(place)) else { continue };
+            found.respelled |= own.name() != column.name();
+            if let (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) = (column.data_type(), own.data_type())
+                && unit != other
+            {
+                found.units.push(at);
+            }
+        }
+        found
+    }
 }
 
 /// Refuses a file that has other columns than those before it.
@@ -385,7 +392,7 @@ mod tests {
         ] {
             assert_eq!(places(&names, &own, Format::Parquet), expected, "{own:?}");
             let (_, own) = of(&own);
-            assert_eq!(is_respelled(&table, &own, Format::Parquet), respelled, "{own:?}");
+            assert_eq!(Deviations::of(&table, &own).respelled, respelled, "{own:?}");
         }
     }
 

@@ -19,13 +19,13 @@ mod glob;
 pub(crate) mod json;
 mod listing;
 mod named;
-mod nan_statistics;
 mod number;
 pub(crate) mod options;
 mod positional;
 mod respelled;
 mod site;
 mod store;
+mod uncertain_statistics;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use self::agree::Deviations;
 use self::csv::DeclaredShape;
 use self::csv::{CsvFormat, Types};
 pub(crate) use self::csv::{Encoding, WriteOptions};
@@ -429,14 +430,16 @@ impl Source {
         }
         files.retain(|(_, schema)| !schema.fields().is_empty());
         let schema = agree::agree(&files, self.format, union)?;
-        let is_respelled = |(_, own): &(String, SchemaRef)| agree::is_respelled(&schema, own, self.format);
-        let reading = match self.format {
-            _ if !is_plain => Reading::Positional,
-            Format::Parquet if files.iter().any(is_respelled) => Reading::Respelled,
-            _ => Reading::Plain,
+        let deviations: Vec<Deviations> = match self.format {
+            Format::Parquet => files.iter().map(|(_, own)| Deviations::of(&schema, own)).collect(),
+            _ => Vec::new(),
         };
-        let other = files.iter().flat_map(|(_, own)| agree::of_other_units(&schema, own, self.format));
-        let units = other.collect::<BTreeSet<_>>().into_iter().collect();
+        let reading = match deviations.iter().any(|file| file.respelled) {
+            _ if !is_plain => Reading::Positional,
+            true => Reading::Respelled,
+            false => Reading::Plain,
+        };
+        let units = deviations.into_iter().flat_map(|file| file.units).collect::<BTreeSet<_>>().into_iter().collect();
         Ok(Columns { schema, reading, units })
     }
 

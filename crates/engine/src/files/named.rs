@@ -5,7 +5,7 @@
 //! makes it an error of kind [`ErrorKind::Data`]. What the system refuses stays an I/O error, and what an expression
 //! fails on (scans compute projections) stays as it is: the file has no part in it.
 //!
-//! It is also where statistics of Parquet are told what they do not know: [`nan_statistics`].
+//! It also corrects the statistics of Parquet: [`uncertain_statistics`].
 
 use std::any::Any;
 use std::fmt;
@@ -42,7 +42,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use super::respelled::{self, Respelling, Spelling};
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
-use super::{Names, directory_columns, nan_statistics};
+use super::{Names, directory_columns, uncertain_statistics};
 use crate::encoded::entered_batch;
 use crate::error::{causes, within};
 use crate::{Error, ErrorKind};
@@ -109,7 +109,7 @@ impl FileFormat for NamedFormat {
         let name = self.names.of(&object.location).0;
         let own = caught(&name, self.own_schema(state, store, &table_schema, object)).await?;
         let statistics = caught(&name, self.inner.infer_stats(state, store, own, object)).await?;
-        Ok(nan_statistics::known(statistics, &table_schema, &self.units))
+        Ok(uncertain_statistics::known(statistics, &table_schema, &self.units))
     }
 
     async fn infer_ordering(
@@ -136,7 +136,7 @@ impl FileFormat for NamedFormat {
         let mut meta = caught(&name, self.inner.infer_stats_and_ordering(state, store, own, object)).await?;
         // An ordering is one of columns by the file's names.
         meta.ordering = meta.ordering.filter(|_| is_same);
-        meta.statistics = nan_statistics::known(meta.statistics, &table_schema, &self.units);
+        meta.statistics = uncertain_statistics::known(meta.statistics, &table_schema, &self.units);
         Ok(meta)
     }
 
@@ -248,7 +248,7 @@ impl FileSource for NamedSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
-        let filters = nan_statistics::conditions(&filters, self.table_schema().table_schema(), &self.units);
+        let filters = uncertain_statistics::conditions(&filters, self.table_schema().table_schema(), &self.units);
         let pushed = self.inner.try_pushdown_filters(filters, config)?;
         let updated_node = pushed.updated_node.map(|inner| self.again(inner));
         Ok(FilterPushdownPropagation { filters: pushed.filters, updated_node })

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! asks for `a.x` twice, and rows are missing. Marks, columns that stand for subqueries within the condition, are all
-//! called the same, too. And a column of the query around that one of the subquery has the very name of is taken for that
-//! one, where the value of IN or of a comparison with ALL comes into the condition:
+//! called the same, too. A column of the query around is taken for one of the subquery that has its
+//! name, where the value of IN or of a comparison with ALL comes into the condition:
 //!
 //! ```sql
 //! SELECT * FROM c JOIN z ON c.k = z.k WHERE z.w NOT IN (SELECT z.id FROM z WHERE z.w = c.q)

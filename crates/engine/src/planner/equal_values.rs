@@ -13,21 +13,21 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, make_array};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, IntervalUnit};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, IntervalUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, ColumnarValue, Distinct, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery, Volatility,
+    BinaryExpr, Cast, Distinct, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Subquery,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::floats_beside_decimals::COMPARISONS;
+use super::mapped::Mapped;
 use super::{expressions, interval_days};
 
 #[derive(Debug)]
@@ -185,8 +185,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Functions that compare their arguments.
-const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
+/// Functions that compare their arguments. Those of lists compare items with a value, and return places.
+const COMPARING: [&str; 5] = ["array_position", "array_positions", "greatest", "least", "nullif"];
 
 fn is_extreme(function: &str) -> bool {
     matches!(function, "min" | "max")
@@ -241,12 +241,13 @@ pub(super) fn is_float(data_type: &DataType) -> bool {
 
 /// The function that makes one value of those of a type that are equal.
 fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
-    match data_type {
-        DataType::Float32 | DataType::Float64 => Some(ScalarUDF::from(PositiveZero::new())),
-        DataType::Interval(IntervalUnit::MonthDayNano) => Some(ScalarUDF::from(interval_days::IntervalDays::new())),
-        nested if nested.is_nested() && holds_equal_looks(nested) => Some(ScalarUDF::from(EqualItems::new())),
-        _ => None,
-    }
+    let name = match data_type {
+        DataType::Float32 | DataType::Float64 => POSITIVE_ZERO,
+        DataType::Interval(IntervalUnit::MonthDayNano) => INTERVAL_DAYS,
+        nested if nested.is_nested() && holds_equal_looks(nested) => EQUAL_ITEMS,
+        _ => return None,
+    };
+    Some(Mapped::function(name, as_one))
 }
 
 /// Whether values of a type, or in one, are equal and look different.
@@ -263,12 +264,8 @@ fn holds_equal_looks(data_type: &DataType) -> bool {
 
 /// Wraps an expression that may be equal to one that looks different; whether it did.
 fn make_one(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let is_call = |expr: &Expr| match expr {
-        Expr::ScalarFunction(call) => {
-            let function = call.func.inner();
-            function.is::<PositiveZero>() || function.is::<EqualItems>() || function.is::<interval_days::IntervalDays>()
-        }
-        _ => false,
+    let is_call = |expr: &Expr| {
+        Mapped::name_of(expr).is_some_and(|name| [POSITIVE_ZERO, INTERVAL_DAYS, EQUAL_ITEMS].contains(&name))
     };
     let is_one = match &*expr {
         Expr::Alias(alias) => is_call(&alias.expr),
@@ -313,88 +310,8 @@ fn has_equal_looks(expr: &Expr, schema: &DFSchema) -> bool {
 
 /// The name of the function that makes one of both zeros.
 pub(crate) const POSITIVE_ZERO: &str = "positive_zero";
-
-/// 0.0 for -0.0, everything else as it is.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct PositiveZero {
-    signature: Signature,
-}
-
-impl PositiveZero {
-    fn new() -> Self {
-        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for PositiveZero {
-    fn name(&self) -> &str {
-        POSITIVE_ZERO
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        expressions::type_of_only(self.name(), types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        match args.arg_fields {
-            [value] => Ok(Arc::clone(value)),
-            _ => internal_err!("positive_zero takes one argument"),
-        }
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        expressions::map_only(self.name(), call, positive)
-    }
-}
-
-/// Lists, structs and maps, each one of all that are equal to it.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct EqualItems {
-    signature: Signature,
-}
-
-impl EqualItems {
-    fn new() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for EqualItems {
-    fn name(&self) -> &str {
-        "equal_items"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        expressions::type_of_only(self.name(), types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        match args.arg_fields {
-            [value] => Ok(Arc::clone(value)),
-            _ => internal_err!("equal_items takes one argument"),
-        }
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        expressions::map_only(self.name(), call, as_one)
-    }
-}
+const INTERVAL_DAYS: &str = "interval_days";
+const EQUAL_ITEMS: &str = "equal_items";
 
 /// The values, each one of all that are equal to it.
 pub(super) fn as_one(values: &ArrayRef) -> Result<ArrayRef> {

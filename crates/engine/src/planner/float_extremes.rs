@@ -2,7 +2,7 @@
 //!
 //! DataFusion begins each group with the largest finite value, or the least, which is then what comes of a group of infinities
 //! alone; and compares with `<`, which says nothing of NaN, so that the answer depends on the order of rows. In one group, and
-//! in windows, it is right. Lists have [an order of their own](super::list_order). Everything else is left to DataFusion.
+//! in windows, it is right. Lists and structs have [an order of their own](super::nested_order). Everything else is left to DataFusion.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-use super::list_order::ListExtreme;
+use super::nested_order::{NestedExtreme, SlidingNestedExtreme, is_ordered_within};
 
 /// Both, in place of DataFusion's.
 pub(super) fn functions() -> [Arc<AggregateUDF>; 2] {
@@ -91,14 +91,13 @@ impl<F: Better + 'static> AggregateUDFImpl for Extreme<F> {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match args.return_field.data_type() {
-            data_type @ DataType::List(_) => Ok(Box::new(ListExtreme::new(data_type, F::BETTER))),
+            nested if is_ordered_within(nested) => Ok(Box::new(NestedExtreme::new(nested, F::BETTER))),
             _ => self.inner.accumulator(args),
         }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        let is_list = matches!(args.return_field.data_type(), DataType::List(_));
-        !is_list && self.inner.groups_accumulator_supported(args)
+        !is_ordered_within(args.return_field.data_type()) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
@@ -110,7 +109,10 @@ impl<F: Better + 'static> AggregateUDFImpl for Extreme<F> {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args)
+        match args.return_field.data_type() {
+            nested if is_ordered_within(nested) => Ok(Box::new(SlidingNestedExtreme::new(nested, F::BETTER)?)),
+            _ => self.inner.create_sliding_accumulator(args),
+        }
     }
 
     fn is_descending(&self) -> Option<bool> {

@@ -1,15 +1,19 @@
-//! Names without quotes mean what they are the name of in whatever letters, where nothing has exactly that name; and names of
-//! queries within queries mean what the nearest of these has.
+//! A name without quotes matches a column in whatever letters, where no column has exactly that
+//! name. A name in a subquery means a column of the nearest query that has one.
 //!
-//! DataFusion writes a name without quotes in small letters, and then looks for exactly that: `SELECT Name FROM 'people.csv'`
-//! finds no column of a file whose header is `Name`. In a subquery it goes on to the queries around, and takes another column
-//! of theirs. Here the statement's names are looked up [scope by scope](super::scopes):
+//! DataFusion writes a name without quotes in small letters, and then looks for exactly that:
+//! `SELECT Name FROM 'people.csv'` finds no column of a file whose header is `Name`. In a subquery
+//! it goes on to the queries around, and takes another column of theirs. Here the statement's names
+//! are looked up [scope by scope](super::scopes):
 //!
-//! 1. Before planning, in a statement with subqueries that may use columns of the queries around: their names get quotes as the
-//!    column is written, and a table where two have the name. What a scope has is not always known, as of a function's rows;
-//!    there a name stays as it is.
+//! 1. Before planning, in a statement whose subqueries may use columns of the queries around. A name
+//!    gets quotes as the column is written, and a table where two tables have the name. The columns
+//!    of a scope are not always known, as those of a function's rows; there a name stays as it is.
 //! 2. When planning has failed, all names of all scopes.
-//! 3. What a query selects are the columns of the query around. Tables' names are looked up in the same way.
+//! 3. `z.s.a` is the field `a` of the column `s`, if the table `z` has that column, also where a
+//!    table `s` has a column `a`. `public.t.a` has to name the schema of `t`.
+//! 4. A query's items are the columns of the query around it. Tables' names are looked up in the
+//!    same way.
 //!
 //! Names in quotes stay what they are.
 
@@ -20,18 +24,20 @@ use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
-    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as Sql, TableAlias,
-    TableFactor, TableWithJoins, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    AccessExpr, ExceptSelectItem, ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName,
+    ObjectNamePart, Query, RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    Statement as Sql, Subscript, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
 };
 
 use super::scopes::{LookUp, Outputs, Relation, Scope, only};
 use super::{file_functions, outer_aggregates, output_names, using_joins, visit_statement};
-use crate::resolve::Names;
+use crate::resolve::{Names, SCHEMA};
 use crate::statement::normal;
 use crate::{Error, Result};
 
-/// Whether a statement has subqueries in expressions, or LATERAL ones.
+/// Whether a statement has subqueries in expressions, or LATERAL ones, or names of three words: these
+/// have a schema or a field.
 pub(super) fn may_look_out(statement: &mut Statement) -> bool {
     struct Subqueries {
         exprs: usize,
@@ -39,9 +45,12 @@ pub(super) fn may_look_out(statement: &mut Statement) -> bool {
     impl VisitorMut for Subqueries {
         type Break = ();
 
-        fn pre_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             self.exprs += 1;
-            ControlFlow::Continue(())
+            match expr {
+                Expr::CompoundIdentifier(words) if words.len() > 2 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
         }
 
         fn post_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
@@ -256,7 +265,8 @@ impl Folder {
         match item {
             SelectItem::UnnamedExpr(expr) => {
                 let had_changed = std::mem::take(&mut self.has_changed);
-                let name = output_names::of_what_is_written(expr);
+                let last = || output_names::path(expr).and_then(|mut words| words.pop());
+                let name = output_names::of_what_is_written(expr).or_else(last);
                 self.exprs(expr, scope)?;
                 match (output_names::path(expr), name) {
                     (Some(words), _) => {
@@ -372,9 +382,13 @@ impl Folder {
     }
 
     fn table(&mut self, table: &mut TableFactor, scope: &mut Scope<'_>) -> Result<()> {
+        let mut schemas = Vec::new();
         let (alias, own_name, columns) = match table {
             TableFactor::Table { name, alias, args: None, .. } => {
                 let columns = self.columns(name);
+                if alias.is_none() {
+                    schemas = schemas_of(name);
+                }
                 let own_name = name.0.last().and_then(ObjectNamePart::as_ident).map(normal);
                 (alias.as_ref(), own_name, columns)
             }
@@ -413,7 +427,7 @@ impl Folder {
             None => columns,
         };
         let name = alias.map(|alias| normal(&alias.name)).or(own_name);
-        scope.relations.push(Relation { name, columns: columns.names, is_whole: columns.is_whole });
+        scope.relations.push(Relation { name, schemas, columns: columns.names, is_whole: columns.is_whole });
         Ok(())
     }
 
@@ -453,6 +467,15 @@ impl Folder {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
         }
+    }
+}
+
+/// The schemas that may be written before a table's name: that in FROM, or those that FROM may leave
+/// out.
+fn schemas_of(name: &ObjectName) -> Vec<String> {
+    match name.0.as_slice() {
+        [.., schema, _] => schema.as_ident().map(normal).into_iter().collect(),
+        _ => [SCHEMA, "pg_catalog"].map(String::from).into(),
     }
 }
 
@@ -549,7 +572,14 @@ impl VisitorMut for Exprs<'_, '_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        if self.depth > 0 || !self.folder.looks_up(self.scope) {
+        if self.depth > 0 {
+            return ControlFlow::Continue(());
+        }
+        self.field(expr);
+        if let Err(error) = self.schema(expr) {
+            return ControlFlow::Break(error);
+        }
+        if !self.folder.looks_up(self.scope) {
             return ControlFlow::Continue(());
         }
         let folded = match expr {
@@ -594,6 +624,39 @@ impl Exprs<'_, '_> {
         };
         self.folder.has_changed = true;
         Ok(())
+    }
+
+    /// The field of a table's column, where its words are a table's and a column's as well: DataFusion
+    /// takes it for that column.
+    fn field(&mut self, expr: &mut Expr) {
+        let Expr::CompoundIdentifier(words) = expr else { return };
+        let [table, column, fields @ ..] = words.as_slice() else { return };
+        let is_column = |table: &Ident, column: &Ident| {
+            self.scope.relation(table).is_some_and(|relation| relation.columns.contains(&normal(column)))
+        };
+        let is_hidden = words.windows(2).skip(1).any(|pair| is_column(&pair[0], &pair[1]));
+        if !is_hidden || !is_column(table, column) {
+            return;
+        }
+        let root = Box::new(Expr::CompoundIdentifier(vec![table.clone(), column.clone()]));
+        let field = |name: &Ident| {
+            let index = Expr::Value(Value::SingleQuotedString(normal(name)).into());
+            AccessExpr::Subscript(Subscript::Index { index })
+        };
+        let access_chain = fields.iter().map(field).collect();
+        *expr = Expr::CompoundFieldAccess { root, access_chain };
+        self.folder.has_changed = true;
+    }
+
+    /// Refuses another schema before a table's name.
+    fn schema(&self, expr: &Expr) -> Result<()> {
+        match expr {
+            Expr::CompoundIdentifier(words) if self.folder.look_up == LookUp::Nearest => match words.as_slice() {
+                [.., schema, table, column] => self.scope.check_schema(schema, table, column),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     fn compound(&mut self, parts: &mut [Ident]) -> Result<()> {

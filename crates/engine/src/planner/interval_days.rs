@@ -6,49 +6,13 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray};
-use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit};
+use arrow::datatypes::{IntervalMonthDayNano, IntervalMonthDayNanoType};
 use datafusion::common::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
-use super::expressions;
 use crate::{Error, ErrorKind, Rule};
 
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 const MONTH_DAYS: i64 = 30;
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct IntervalDays {
-    signature: Signature,
-}
-
-impl IntervalDays {
-    pub(super) fn new() -> Self {
-        let takes = vec![DataType::Interval(IntervalUnit::MonthDayNano)];
-        Self { signature: Signature::uniform(1, takes, Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for IntervalDays {
-    fn name(&self) -> &str {
-        "interval_days"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        expressions::type_of_only(self.name(), types)
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        expressions::map_only(self.name(), call, in_days)
-    }
-}
 
 /// Of each interval its days.
 pub(super) fn in_days(values: &ArrayRef) -> Result<ArrayRef> {

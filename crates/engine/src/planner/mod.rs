@@ -49,13 +49,13 @@ pub(crate) mod like_escapes;
 mod list_concatenation;
 mod list_functions;
 mod list_lengths;
-mod list_order;
 mod literal_casts;
 mod literals;
 mod long_texts;
 mod looks;
 mod lossy_casts;
 mod map_lookups;
+mod mapped;
 mod moment_formats;
 mod moment_medians;
 mod moments_of_one_type;
@@ -63,6 +63,7 @@ mod monotone_functions;
 mod named_arguments;
 mod named_windows;
 mod nested_casts;
+mod nested_order;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
@@ -377,7 +378,7 @@ fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
     rules.push(Arc::new(year_ranges::YearRanges));
-    rules.push(Arc::new(list_order::ListOrder));
+    rules.push(Arc::new(nested_order::NestedOrder));
     // After all that look at casts.
     rules.push(Arc::new(lossy_casts::LossyCasts));
     // After what can fail is a function.

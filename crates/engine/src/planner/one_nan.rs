@@ -11,26 +11,24 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::equal_values::{POSITIVE_ZERO, is_float};
 use super::expressions;
+use super::mapped::Mapped;
 
 /// The function's name. Who shows expressions leaves it out.
 pub(crate) const ONE_NAN: &str = "one_nan";
 
-static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(OneNan::new())));
+static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(Mapped::function(ONE_NAN, one_nan)));
 
 #[derive(Debug)]
 pub(super) struct OneNans;
@@ -139,46 +137,6 @@ impl TreeNodeRewriter for Wrapping<'_> {
 const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
 
 /// One NaN for all, everything else as it is.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct OneNan {
-    signature: Signature,
-}
-
-impl OneNan {
-    fn new() -> Self {
-        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for OneNan {
-    fn name(&self) -> &str {
-        ONE_NAN
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        expressions::type_of_only(self.name(), types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        match args.arg_fields {
-            [value] => Ok(Arc::clone(value)),
-            _ => internal_err!("{ONE_NAN} takes one argument"),
-        }
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        expressions::map_only(self.name(), call, one_nan)
-    }
-}
-
 fn one_nan(values: &ArrayRef) -> Result<ArrayRef> {
     macro_rules! of {
         ($type:ty, $nan:expr) => {{

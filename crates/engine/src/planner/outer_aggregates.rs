@@ -4,8 +4,9 @@
 //! SELECT (SELECT sum(o.k)) FROM q o   -- one row: the sum; DataFusion 55.2.0 sums each row by itself
 //! ```
 //!
-//! A subquery that has nothing but an expression, with an aggregate of columns, is that expression. Behind a FROM of its own such
-//! an aggregate is refused: DataFusion computes it there, of the subquery's rows.
+//! A subquery that consists of an expression, with an aggregate of columns, is that expression. In a
+//! subquery with FROM such an aggregate is refused: DataFusion computes it there, of the subquery's
+//! rows.
 
 use std::ops::ControlFlow;
 
@@ -78,7 +79,7 @@ fn columns_of(function: &Function) -> Vec<Vec<Ident>> {
     columns
 }
 
-/// Refuses an aggregate of columns of the queries around alone, behind a FROM of the subquery's own.
+/// Refuses an aggregate of columns of the queries around alone, in a subquery with FROM.
 ///
 /// # Errors
 /// It is one.

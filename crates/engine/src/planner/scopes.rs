@@ -1,15 +1,16 @@
 //! The columns that a name may mean, scope by scope.
 //!
-//! A scope has the tables of one FROM, and around it is the scope of the query that the query is in. A name is looked for in
-//! the nearest scope first, and the nearest that has it decides: if two of its tables do, the name is ambiguous, whatever
-//! scopes further out have. DataFusion goes on to those, so that
+//! A scope has the tables of one FROM. Around it is the scope of the query that contains the query.
+//! The nearest scope that has a name decides: if two of its tables have the name, it is ambiguous,
+//! whatever the scopes further out have. DataFusion goes on to those, so that
 //!
 //! ```sql
 //! SELECT * FROM z WHERE EXISTS (SELECT 1 FROM t, u WHERE id = 1)
 //! ```
 //!
-//! is about `z.id` where `t` and `u` have an `id` each. In a scope, a column of exactly the name comes before one of the same
-//! letters. What USING or NATURAL JOIN merges is one column, of a table that [`using_joins`] names.
+//! is about `z.id` where `t` and `u` have an `id` each. In a scope, a column of exactly the name
+//! comes before one of the same letters. USING and NATURAL JOIN merge columns into one, of a table
+//! that [`using_joins`] names.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use datafusion::sql::sqlparser::ast::Ident;
 
 use super::spellings::Spellings;
 use super::using_joins;
+use crate::error::unknown_qualifier;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Object, Result};
 
@@ -25,6 +27,8 @@ use crate::{Error, ErrorKind, Object, Result};
 #[derive(Clone)]
 pub(super) struct Relation {
     pub name: Option<String>,
+    /// The schemas that may be written before the name: none before an alias.
+    pub schemas: Vec<String>,
     pub columns: Vec<String>,
     /// Whether it has no other columns.
     pub is_whole: bool,
@@ -39,7 +43,7 @@ struct Merged {
     is_left: bool,
 }
 
-/// What a query's expressions may name.
+/// The names that a query's expressions may use.
 #[derive(Default)]
 pub(super) struct Scope<'a> {
     pub relations: Vec<Relation>,
@@ -53,12 +57,12 @@ pub(super) struct Scope<'a> {
     pub around: Option<&'a Scope<'a>>,
 }
 
-/// What a query returns.
+/// The columns that a query returns.
 #[derive(Clone)]
 pub(super) struct Outputs {
     /// The names.
     pub names: Vec<String>,
-    /// What is behind the names of single items: a column's words, none if it is a value.
+    /// The column's words behind the name of a single item; none behind a value.
     pub items: HashMap<String, Vec<String>>,
     /// Whether it returns nothing else.
     pub is_whole: bool,
@@ -154,6 +158,11 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// The scope, and those around it, from the nearest on.
+    fn and_around(&self) -> impl Iterator<Item = &Scope<'a>> {
+        std::iter::successors(Some(self), |scope| scope.around)
+    }
+
     /// The nearest table of a name.
     pub fn relation(&self, name: &Ident) -> Option<&Relation> {
         self.own_relation(name).or_else(|| self.around.and_then(|around| around.relation(name)))
@@ -176,8 +185,7 @@ impl<'a> Scope<'a> {
         let has = |relation: &Relation| {
             relation.columns.iter().any(|own| own.to_lowercase() == normal(column).to_lowercase())
         };
-        let all = std::iter::successors(Some(self), |scope| scope.around);
-        let mut relations = all.clone().filter_map(|scope| scope.own_relation(table));
+        let mut relations = self.and_around().filter_map(|scope| scope.own_relation(table));
         let is_nearest = relations.next().is_none_or(has);
         // `table` may be a column, and `column` a field of it.
         if is_nearest || !relations.any(has) || self.spelling(table)?.is_some() {
@@ -193,31 +201,43 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// Two columns of the nearest scope that has the name.
     pub fn column(&self, name: &Ident, look_up: LookUp) -> Result<Option<Vec<String>>> {
-        let mut scope = self;
-        loop {
+        for scope in self.and_around() {
             if let Some(column) = scope.spelling(name)? {
                 let is_written = name.quote_style.is_some() || column == normal(name);
                 let meant = scope.told_apart(&column, look_up)?;
                 return Ok(meant.or_else(|| (!is_written).then(|| vec![column])));
             }
-            // The name may be of what is not known.
+            // A column that is not known may have the name.
             if look_up == LookUp::Nearest && !scope.is_whole() {
-                return Ok(None);
-            }
-            match scope.around {
-                Some(around) => scope = around,
-                None => return Ok(None),
+                break;
             }
         }
+        Ok(None)
+    }
+
+    /// Whether `schema.table` may be written for the nearest table of the name.
+    ///
+    /// # Errors
+    /// The table has another schema, or an alias, which has none; and `schema` is no table or column.
+    /// DataFusion compares the table's name alone.
+    pub fn check_schema(&self, schema: &Ident, table: &Ident, column: &Ident) -> Result<()> {
+        let Some(relation) = self.relation(table) else { return Ok(()) };
+        // `schema.table.column` may be fields of a column that is not known.
+        let is_root = |scope: &Scope<'_>| !scope.is_whole() || !matches!(scope.spelling(schema), Ok(None));
+        let is_known = relation.schemas.contains(&normal(schema)) || self.relation(schema).is_some();
+        if is_known || self.and_around().any(is_root) {
+            return Ok(());
+        }
+        let tables = self.and_around().flat_map(|scope| &scope.relations).filter_map(|relation| relation.name.clone());
+        Err(unknown_qualifier(&format!("{}.{}", normal(schema), normal(table)), &normal(column), tables))
     }
 
     /// Whether a column, with its table or without, is of the scopes around.
     pub fn is_around(&self, column: &[Ident]) -> bool {
         let Some(around) = self.around else { return false };
         let has = |scope: &Scope<'_>, name: &Ident| !matches!(scope.spelling(name), Ok(None));
-        let mut all = std::iter::successors(Some(around), |scope| scope.around);
         match column {
-            [name] => !has(self, name) && self.is_whole() && all.any(|scope| has(scope, name)),
+            [name] => !has(self, name) && self.is_whole() && around.and_around().any(|scope| has(scope, name)),
             [table, _] => self.own_relation(table).is_none() && around.relation(table).is_some(),
             _ => false,
         }
@@ -244,9 +264,7 @@ impl<'a> Scope<'a> {
     fn told_apart(&self, column: &String, look_up: LookUp) -> Result<Option<Vec<String>>> {
         match self.outputs.items.get(column).map(Vec::as_slice) {
             Some([]) => return Ok(None),
-            Some([table @ .., name]) if self.is_of_order && !table.is_empty() => {
-                return Ok(Some(table.iter().chain([name]).cloned().collect()));
-            }
+            Some(words) if self.is_of_order && words.len() > 1 => return Ok(Some(words.to_vec())),
             _ => {}
         }
         let places = self.first..self.relations.len();

@@ -1,5 +1,7 @@
-//! What the statistics of a Parquet file do not know of a column of floats: whether it has NaN, and which of both zeros.
+//! The statistics of a Parquet file that do not bound a column's values: of floats, and of timestamps
+//! in another unit.
 //!
+//! Statistics of floats do not tell whether the column has NaN, and which of both zeros.
 //! Writers leave NaN out of the least and the greatest value, and write -0.0 for a least value that is either zero, as the format
 //! wants it. Here NaN is greater than all numbers, so that the greatest value of a column may be NaN whatever its statistics say:
 //! 1. As statistics of a table, by which aggregates are answered and files are put in order: a greatest value is unknown, and
@@ -10,9 +12,9 @@
 //!    nothing. Beside a condition that NaN does not meet, one that it does meet may leave out as well: a range is
 //!    looked at from both its sides. What is not to be decided is said by [`Undecided`], which is the same for every row.
 //!
-//! Nor do the statistics of a column of timestamps that a file has in another unit than the table say anything: DataFusion
-//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'` leaves out the milliseconds that
-//! begin there.
+//! Statistics of timestamps in another unit than the table's bound nothing either: DataFusion
+//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'` leaves
+//! out the milliseconds that begin there.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,0 +1,398 @@
+//! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB: `[1, NULL] > [1, 2]`.
+//!
+//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for. So, of nested values,
+//!
+//! - operators, BETWEEN, `greatest()` and `least()` become functions that compare otherwise;
+//! - `min()` and `max()` keep their best by that order;
+//! - `ORDER BY x NULLS FIRST` becomes `ORDER BY x IS NULL DESC, x`: the NULLs within stay last, or first where
+//!   the order is descending.
+//!
+//! A NULL in place of a list is compared with nothing, as ever. Seen in 55.2.0; see docs/internals/upstream.md.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, make_comparator};
+use arrow::compute::SortOptions;
+use arrow::compute::kernels::zip::zip;
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::{Between, Sort as SortKey};
+use datafusion::logical_expr::{
+    Accumulator, BinaryExpr, ColumnarValue, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use super::expressions;
+
+const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
+
+/// After types are settled.
+#[derive(Debug)]
+pub(super) struct NestedOrder;
+
+impl AnalyzerRule for NestedOrder {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = expressions::rewritten_if_any(plan, orders, |expr, schema| Ok(rewrite(expr, schema)))?;
+        let sorted = rewritten.transform_up_with_subqueries(|mut node| {
+            let LogicalPlan::Sort(sort) = &mut node else { return Ok(Transformed::no(node)) };
+            match settle(&mut sort.expr, sort.input.schema()) {
+                true => Ok(Transformed::yes(node)),
+                false => Ok(Transformed::no(node)),
+            }
+        });
+        Ok(sorted?.data)
+    }
+
+    fn name(&self) -> &str {
+        "nested_order"
+    }
+}
+
+fn orders(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => holds(*op, Ordering::Less).is_some(),
+        Expr::Between(_) => true,
+        Expr::ScalarFunction(call) => better_of(call.name()).is_some(),
+        Expr::WindowFunction(call) => !call.params.order_by.is_empty(),
+        Expr::AggregateFunction(call) => !call.params.order_by.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether an operator holds for values of an order, if it is about that.
+fn holds(op: Operator, order: Ordering) -> Option<bool> {
+    match op {
+        Operator::Lt => Some(order.is_lt()),
+        Operator::LtEq => Some(order.is_le()),
+        Operator::Gt => Some(order.is_gt()),
+        Operator::GtEq => Some(order.is_ge()),
+        _ => None,
+    }
+}
+
+/// How the value that a function keeps compares with the others.
+fn better_of(function: &str) -> Option<Ordering> {
+    match function {
+        GREATEST => Some(Ordering::Greater),
+        LEAST => Some(Ordering::Less),
+        _ => None,
+    }
+}
+
+/// Whether values of a type have others within, which this is about. Maps have no order.
+pub(super) fn is_ordered_within(data_type: &DataType) -> bool {
+    use DataType::{FixedSizeList, LargeList, List, Struct};
+    matches!(data_type, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_))
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let is_nested = |expr: &Expr| is_ordered_within(&expressions::type_of(expr, schema));
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if holds(op, Ordering::Less).is_some() && is_nested(&left) => {
+            Transformed::yes(compared(*left, op, *right))
+        }
+        Expr::Between(Between { expr, negated, low, high }) if is_nested(&expr) => {
+            let low = compared(expr.as_ref().clone(), Operator::GtEq, *low);
+            let is_between = low.and(compared(*expr, Operator::LtEq, *high));
+            Transformed::yes(if negated { !is_between } else { is_between })
+        }
+        Expr::ScalarFunction(call) => match better_of(call.name()).filter(|_| call.args.iter().any(is_nested)) {
+            Some(better) => {
+                let signature = Signature::variadic_any(Volatility::Immutable);
+                Transformed::yes(ScalarUDF::from(Best { better, signature }).call(call.args))
+            }
+            None => Transformed::no(Expr::ScalarFunction(call)),
+        },
+        Expr::WindowFunction(mut call) => match settle(&mut call.params.order_by, schema) {
+            true => Transformed::yes(Expr::WindowFunction(call)),
+            false => Transformed::no(Expr::WindowFunction(call)),
+        },
+        Expr::AggregateFunction(mut call) => match settle(&mut call.params.order_by, schema) {
+            true => Transformed::yes(Expr::AggregateFunction(call)),
+            false => Transformed::no(Expr::AggregateFunction(call)),
+        },
+        other => Transformed::no(other),
+    }
+}
+
+fn compared(left: Expr, op: Operator, right: Expr) -> Expr {
+    let signature = Signature::any(2, Volatility::Immutable);
+    ScalarUDF::from(Compare { op, signature }).call(vec![left, right])
+}
+
+/// Puts a key for NULL itself before keys whose NULLs come where NULLs within would not; whether there are any.
+fn settle(keys: &mut Vec<SortKey>, schema: &DFSchema) -> bool {
+    let is_unsettled =
+        |key: &SortKey| key.asc == key.nulls_first && is_ordered_within(&expressions::type_of(&key.expr, schema));
+    if !keys.iter().any(is_unsettled) {
+        return false;
+    }
+    let settled = |key: SortKey| match is_unsettled(&key) {
+        // TRUE is greater than FALSE.
+        true => {
+            let is_null = SortKey::new(key.expr.clone().is_null(), !key.nulls_first, false);
+            vec![is_null, SortKey { nulls_first: !key.asc, ..key }]
+        }
+        false => vec![key],
+    };
+    *keys = std::mem::take(keys).into_iter().flat_map(settled).collect();
+    true
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Compare {
+    op: Operator,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Compare {
+    fn name(&self) -> &str {
+        match self.op {
+            Operator::Lt => "is_less",
+            Operator::LtEq => "is_less_or_equal",
+            Operator::Gt => "is_greater",
+            _ => "is_greater_or_equal",
+        }
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let args: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
+        Ok(args.join(&format!(" {} ", self.op)))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&call.args)?;
+        let [left, right] = arrays.as_slice() else { return internal_err!("{} of two arguments", self.name()) };
+        let compare = make_comparator(left, right, ORDER)?;
+        let of_row = |row: usize| match left.is_valid(row) && right.is_valid(row) {
+            true => holds(self.op, compare(row, row)),
+            false => None,
+        };
+        let results: BooleanArray = (0..left.len()).map(of_row).collect();
+        of_arguments(&call.args, Arc::new(results))
+    }
+}
+
+/// A function's result: a scalar if its arguments are.
+fn of_arguments(args: &[ColumnarValue], results: ArrayRef) -> Result<ColumnarValue> {
+    Ok(match args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
+        true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
+        false => ColumnarValue::Array(results),
+    })
+}
+
+const GREATEST: &str = "greatest";
+const LEAST: &str = "least";
+
+/// The least or the greatest of its arguments that are not NULL.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Best {
+    /// How a better value compares with another.
+    better: Ordering,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Best {
+    fn name(&self) -> &str {
+        if self.better == Ordering::Greater { GREATEST } else { LEAST }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [first, ..] => Ok(first.clone()),
+            [] => internal_err!("{} of nothing", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&call.args)?;
+        let mut arrays = arrays.into_iter();
+        let Some(mut best) = arrays.next() else { return internal_err!("{} of nothing", self.name()) };
+        for next in arrays {
+            let compare = make_comparator(&next, &best, ORDER)?;
+            let is_better = |row: usize| next.is_valid(row) && (best.is_null(row) || compare(row, row) == self.better);
+            let is_better: BooleanArray = (0..next.len()).map(|row| Some(is_better(row))).collect();
+            best = zip(&is_better, &next, &best)?;
+        }
+        of_arguments(&call.args, best)
+    }
+}
+
+/// The least or the greatest of nested values.
+#[derive(Debug)]
+pub(super) struct NestedExtreme {
+    /// An array of the best value so far, or of NULL.
+    best: ArrayRef,
+    /// How a better one compares with it.
+    better: Ordering,
+}
+
+impl NestedExtreme {
+    pub fn new(data_type: &DataType, better: Ordering) -> Self {
+        Self { best: arrow::array::new_null_array(data_type, 1), better }
+    }
+}
+
+impl Accumulator for NestedExtreme {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let Some(values) = values.first() else { return Ok(()) };
+        let compare = make_comparator(values, values, ORDER)?;
+        let rows = (0..values.len()).filter(|row| values.is_valid(*row));
+        let Some(row) = rows.reduce(|best, row| if compare(row, best) == self.better { row } else { best }) else {
+            return Ok(());
+        };
+        let found = values.slice(row, 1);
+        if self.best.is_null(0) || make_comparator(&found, &self.best, ORDER)?(0, 0) == self.better {
+            self.best = apart(&found)?;
+        }
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        ScalarValue::try_from_array(&self.best, 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.best.get_array_memory_size()
+    }
+}
+
+/// A value without the batch that it is of, which it would keep in memory.
+fn apart(value: &ArrayRef) -> Result<ArrayRef> {
+    ScalarValue::try_from_array(value, 0)?.compacted().to_array()
+}
+
+/// The least or the greatest of nested values in a frame that moves on.
+///
+/// Each value in the queue is better than all that entered the frame after it and are still there: the first one is the
+/// best of the frame.
+#[derive(Debug)]
+pub(super) struct SlidingNestedExtreme {
+    none: ScalarValue,
+    better: Ordering,
+    /// Values, and the numbers of their rows.
+    queue: VecDeque<(usize, ArrayRef)>,
+    /// How many rows entered the frame, and left it.
+    entered: usize,
+    left: usize,
+}
+
+impl SlidingNestedExtreme {
+    /// # Errors
+    /// A type without NULL.
+    pub fn new(data_type: &DataType, better: Ordering) -> Result<Self> {
+        let none = ScalarValue::try_from(data_type)?;
+        Ok(Self { none, better, queue: VecDeque::new(), entered: 0, left: 0 })
+    }
+}
+
+impl Accumulator for SlidingNestedExtreme {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let Some(values) = values.first() else { return Ok(()) };
+        for row in 0..values.len() {
+            if values.is_valid(row) {
+                let value = apart(&values.slice(row, 1))?;
+                while let Some((_, last)) = self.queue.back()
+                    && make_comparator(last, &value, ORDER)?(0, 0) != self.better
+                {
+                    self.queue.pop_back();
+                }
+                self.queue.push_back((self.entered, value));
+            }
+            self.entered += 1;
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.left += values.first().map_or(0, |values| values.len());
+        while self.queue.front().is_some_and(|(row, _)| *row < self.left) {
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame's values are not merged")
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        match self.queue.front() {
+            Some((_, best)) => ScalarValue::try_from_array(best, 0),
+            None => Ok(self.none.clone()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.queue.iter().map(|(_, value)| value.get_array_memory_size()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn null_is_greater_than_all_values() {
+        for (expression, expected) in [
+            ("[1, NULL] > [1, 2]", "true"),
+            ("[1, 2] < [1, NULL]", "true"),
+            ("[1, NULL] >= [1, NULL]", "true"),
+            ("[1] < [1, NULL]", "true"),
+            ("[2] > [1, NULL]", "true"),
+            ("CAST(NULL AS INT[]) > [1]", "NULL"),
+            ("['a', NULL] > ['a', 'z']", "true"),
+            ("{'a': NULL} > {'a': 1}", "true"),
+            ("{'a': 1, 'b': NULL} < {'a': 2, 'b': 1}", "true"),
+            ("[1, NULL] BETWEEN [1, 1] AND [2, NULL]", "true"),
+            ("[1, NULL] NOT BETWEEN [1, 1] AND [1, 2]", "true"),
+            ("greatest([1, NULL], [1, 2], NULL)", "[1, NULL]"),
+            ("least([1, NULL], NULL, [1, 2])", "[1, 2]"),
+        ] {
+            assert_eq!(rows(&format!("SELECT {expression}")).await, [expected], "{expression}");
+        }
+        let table = "(VALUES (1, [1, NULL]), (1, [1, 2]), (2, [0]), (2, NULL), (3, NULL)) AS t(g, l)";
+        assert_eq!(rows(&format!("SELECT max(l), min(l) FROM {table}")).await, ["[1, NULL] [0]"]);
+        let groups = format!("SELECT g, max(l), min(l) FROM {table} GROUP BY g ORDER BY g");
+        assert_eq!(rows(&groups).await, ["1 [1, NULL] [1, 2]", "2 [0] [0]", "3 NULL NULL"]);
+        assert_eq!(rows(&format!("SELECT l > [1, 2] FROM {table} WHERE g = 1")).await, ["true", "false"]);
+    }
+}
