@@ -2,7 +2,7 @@
 
     bench/peers/.venv/bin/python tests/differential/moments.py [--onehop target/release/onehop] [--only I] [--every 1] [--canary] [--fill]
 
-Expressions are over literals, columns and the clock: casts, AT TIME ZONE, date_trunc, date_bin, extract, series, sums and differences, with
+Expressions are over literals, columns, lists and the clock: casts, AT TIME ZONE, date_trunc, date_bin, extract, series, sums and differences, with
 moments around the changes of clocks. They follow from a fixed seed; `moments.txt` keeps PostgreSQL's answers, one a line (`!` is an error).
 `--fill` asks PostgreSQL again, which must be installed for it.
 
@@ -134,6 +134,18 @@ class Expressions:
         series = f"generate_series({start}, {start} + INTERVAL '{steps}', INTERVAL '{step}') AS g(g)"
         return f"(SELECT CAST(count(*) AS VARCHAR) || ' ' || CAST(max(g) AS VARCHAR) || ' ' || CAST(min(CAST(g AS {kind})) AS VARCHAR) FROM {series})"
 
+    def item(self) -> str:
+        """An item of a list that is cast as a whole."""
+        cast = self.pick(
+            lambda: f"CAST(ARRAY[{self.timestamp(1)}, ts] AS TIMESTAMPTZ[])",
+            lambda: f"CAST(ARRAY[{self.moment(1)}, tz] AS TIMESTAMP[])",
+            lambda: f"CAST(ARRAY[{self.moment(1)}, tz] AS DATE[])",
+            lambda: f"CAST(ARRAY[{self.date(1)}, d] AS TIMESTAMPTZ[])",
+            lambda: f"CAST(ARRAY[{self.interval(1)}] AS VARCHAR[])",
+            lambda: f"CAST(CAST(ARRAY[{self.moment(1)}, tz] AS VARCHAR[]) AS TIMESTAMPTZ[])",
+        )
+        return f"CAST(({cast})[{self.rng.choice('12')}] AS VARCHAR)"
+
     def any(self) -> str:
         deep = self.rng.choice([1, 2, 2, 3])
         return self.pick(
@@ -148,6 +160,7 @@ class Expressions:
             lambda: f"CAST(CAST(extract({self.rng.choice([*PARTS, 'timezone'])} FROM {self.moment(deep)}) AS DOUBLE PRECISION) AS VARCHAR)",
             lambda: f"CAST(CAST(extract({self.rng.choice(PARTS[:7])} FROM {self.interval(deep)}) AS DOUBLE PRECISION) AS VARCHAR)",
             lambda: f"CAST({self.condition(1)} AS VARCHAR)",
+            self.item,
             self.series,
         )
 

@@ -162,22 +162,20 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             None => Transformed::no(Expr::Case(case)),
         },
         Expr::WindowFunction(mut call) => {
-            let is_extreme = is_extreme(call.fun.name());
             let params = &mut call.params;
             let order = params.order_by.iter_mut().map(|key| &mut key.expr);
-            let keys = params.partition_by.iter_mut().chain(order);
-            let arguments = params.args.iter_mut().filter(|arg| is_extreme && is_interval(arg, schema));
-            let changed = make_all_one(keys.chain(arguments), schema);
+            let changed = make_all_one(params.partition_by.iter_mut().chain(order), schema);
             let call = Expr::WindowFunction(call);
             if changed { Transformed::yes(call) } else { Transformed::no(call) }
         }
         Expr::AggregateFunction(mut call) => {
             let params = &mut call.params;
-            let (is_distinct, is_extreme) = (params.distinct, is_extreme(call.func.name()));
-            let arguments = params.args.iter_mut();
-            let compared = arguments.filter(|arg| is_distinct || (is_extreme && is_interval(arg, schema)));
-            let keys = params.order_by.iter_mut().map(|key| &mut key.expr).filter(|key| is_interval(key, schema));
-            let changed = make_all_one(compared.chain(keys), schema);
+            let is_distinct = params.distinct;
+            let arguments = params.args.iter_mut().filter(|_| is_distinct);
+            // Beside DISTINCT they are arguments as well, and have to look like these.
+            let keys = params.order_by.iter_mut().map(|key| &mut key.expr);
+            let keys = keys.filter(|key| is_distinct || is_interval(key, schema));
+            let changed = make_all_one(arguments.chain(keys), schema);
             let call = Expr::AggregateFunction(call);
             if changed { Transformed::yes(call) } else { Transformed::no(call) }
         }
@@ -186,11 +184,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 }
 
 /// Functions that compare their arguments. Those of lists compare items with a value, and return places.
-const COMPARING: [&str; 5] = ["array_position", "array_positions", "greatest", "least", "nullif"];
-
-fn is_extreme(function: &str) -> bool {
-    matches!(function, "min" | "max")
-}
+/// [`nested_order`](super::nested_order) has those that return an argument.
+const COMPARING: [&str; 3] = ["array_position", "array_positions", "nullif"];
 
 /// Whether comparing with both zeros is a comparison or two of the same value.
 fn is_cheap(op: Operator, value: &Expr) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! DataFusion begins each group with the largest finite value, or the least, which is then what comes of a group of infinities
 //! alone; and compares with `<`, which says nothing of NaN, so that the answer depends on the order of rows. In one group, and
-//! in windows, it is right. Lists and structs have [an order of their own](super::nested_order). Everything else is left to DataFusion.
+//! in windows, it is right. Lists, structs and intervals are [compared otherwise](super::nested_order).
+//! Everything else is left to DataFusion.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -20,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-use super::nested_order::{NestedExtreme, SlidingNestedExtreme, is_ordered_within};
+use super::nested_order::{self, SlidingExtreme, is_compared_here};
 
 /// Both, in place of DataFusion's.
 pub(super) fn functions() -> [Arc<AggregateUDF>; 2] {
@@ -91,13 +92,13 @@ impl<F: Better + 'static> AggregateUDFImpl for Extreme<F> {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match args.return_field.data_type() {
-            nested if is_ordered_within(nested) => Ok(Box::new(NestedExtreme::new(nested, F::BETTER))),
+            of_own if is_compared_here(of_own) => Ok(Box::new(nested_order::Extreme::new(of_own, F::BETTER))),
             _ => self.inner.accumulator(args),
         }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        !is_ordered_within(args.return_field.data_type()) && self.inner.groups_accumulator_supported(args)
+        !is_compared_here(args.return_field.data_type()) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
@@ -110,7 +111,7 @@ impl<F: Better + 'static> AggregateUDFImpl for Extreme<F> {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match args.return_field.data_type() {
-            nested if is_ordered_within(nested) => Ok(Box::new(SlidingNestedExtreme::new(nested, F::BETTER)?)),
+            of_own if is_compared_here(of_own) => Ok(Box::new(SlidingExtreme::new(of_own, F::BETTER)?)),
             _ => self.inner.create_sliding_accumulator(args),
         }
     }

@@ -386,9 +386,7 @@ impl Folder {
         let (alias, own_name, columns) = match table {
             TableFactor::Table { name, alias, args: None, .. } => {
                 let columns = self.columns(name);
-                if alias.is_none() {
-                    schemas = schemas_of(name);
-                }
+                schemas = schemas_of(name);
                 let own_name = name.0.last().and_then(ObjectNamePart::as_ident).map(normal);
                 (alias.as_ref(), own_name, columns)
             }
@@ -626,25 +624,29 @@ impl Exprs<'_, '_> {
         Ok(())
     }
 
-    /// The field of a table's column, where its words are a table's and a column's as well: DataFusion
-    /// takes it for that column.
+    /// A field of a column, where its words are a table's and a column's as well: DataFusion takes it
+    /// for that column.
     fn field(&mut self, expr: &mut Expr) {
         let Expr::CompoundIdentifier(words) = expr else { return };
-        let [table, column, fields @ ..] = words.as_slice() else { return };
-        let is_column = |table: &Ident, column: &Ident| {
-            self.scope.relation(table).is_some_and(|relation| relation.columns.contains(&normal(column)))
-        };
+        let is_column =
+            |table: &Ident, column: &Ident| self.scope.relation(table).is_some_and(|relation| relation.has(column));
+        let [first, second, rest @ ..] = words.as_slice() else { return };
         let is_hidden = words.windows(2).skip(1).any(|pair| is_column(&pair[0], &pair[1]));
-        if !is_hidden || !is_column(table, column) {
+        if !is_hidden {
             return;
         }
-        let root = Box::new(Expr::CompoundIdentifier(vec![table.clone(), column.clone()]));
+        let (root, fields) = match is_column(first, second) {
+            true => (Expr::CompoundIdentifier(vec![first.clone(), second.clone()]), rest),
+            // `schema.table.column`, unless a column has the schema's name.
+            false if self.scope.has(first) => (Expr::Identifier(first.clone()), &words[1..]),
+            false => return,
+        };
         let field = |name: &Ident| {
             let index = Expr::Value(Value::SingleQuotedString(normal(name)).into());
             AccessExpr::Subscript(Subscript::Index { index })
         };
         let access_chain = fields.iter().map(field).collect();
-        *expr = Expr::CompoundFieldAccess { root, access_chain };
+        *expr = Expr::CompoundFieldAccess { root: Box::new(root), access_chain };
         self.folder.has_changed = true;
     }
 
@@ -652,7 +654,7 @@ impl Exprs<'_, '_> {
     fn schema(&self, expr: &Expr) -> Result<()> {
         match expr {
             Expr::CompoundIdentifier(words) if self.folder.look_up == LookUp::Nearest => match words.as_slice() {
-                [.., schema, table, column] => self.scope.check_schema(schema, table, column),
+                [schema, table, column] => self.scope.check_schema(schema, table, column),
                 _ => Ok(()),
             },
             _ => Ok(()),

@@ -69,6 +69,7 @@ mod nothing_to_optimize;
 mod null_in_subqueries;
 mod null_offsets;
 mod null_safe_joins;
+mod offset_orders;
 mod one_nan;
 mod one_row_aggregates;
 mod only_values;
@@ -282,6 +283,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     }
     rules = nothing_to_optimize::left_out(rules);
     rules.insert(0, Arc::new(recursive_limits::RecursiveLimits));
+    rules.insert(0, Arc::new(offset_orders::OffsetOrders));
     if keeps("grouping_sets") {
         rules.insert(0, Arc::new(grouping_sets::GroupingSets));
     }

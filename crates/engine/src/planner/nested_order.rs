@@ -1,11 +1,14 @@
 //! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB: `[1, NULL] > [1, 2]`.
 //!
-//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for. So, of nested values,
+//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for; and parts of DataFusion do not
+//! compare nested values at all. So, of these,
 //!
 //! - operators, BETWEEN, `greatest()` and `least()` become functions that compare otherwise;
 //! - `min()` and `max()` keep their best by that order;
-//! - `ORDER BY x NULLS FIRST` becomes `ORDER BY x IS NULL DESC, x`: the NULLs within stay last, or first where
-//!   the order is descending.
+//! - the keys of ORDER BY become bytes that have that order.
+//!
+//! Functions that return one of their arguments compare what [is equal](super::equal_values) as such, and return it
+//! as it was. So intervals are among their types here.
 //!
 //! A NULL in place of a list is compared with nothing, as ever. Seen in 55.2.0; see docs/internals/upstream.md.
 
@@ -13,21 +16,23 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, make_comparator};
+use arrow::array::{Array, ArrayRef, BinaryArray, BooleanArray, make_comparator};
 use arrow::compute::SortOptions;
 use arrow::compute::kernels::zip::zip;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, IntervalUnit};
+use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Between, Sort as SortKey};
 use datafusion::logical_expr::{
-    Accumulator, BinaryExpr, ColumnarValue, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Accumulator, BinaryExpr, ColumnarValue, Distinct, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
+use super::equal_values::as_one;
 use super::expressions;
 
 const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
@@ -40,11 +45,15 @@ impl AnalyzerRule for NestedOrder {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = expressions::rewritten_if_any(plan, orders, |expr, schema| Ok(rewrite(expr, schema)))?;
         let sorted = rewritten.transform_up_with_subqueries(|mut node| {
-            let LogicalPlan::Sort(sort) = &mut node else { return Ok(Transformed::no(node)) };
-            match settle(&mut sort.expr, sort.input.schema()) {
-                true => Ok(Transformed::yes(node)),
-                false => Ok(Transformed::no(node)),
-            }
+            let has_changed = match &mut node {
+                LogicalPlan::Sort(sort) => in_order(keys_of(&mut sort.expr), sort.input.schema()),
+                LogicalPlan::Distinct(Distinct::On(rows)) => {
+                    let keys = rows.sort_expr.iter_mut().flat_map(|keys| keys_of(keys));
+                    in_order(keys.chain(&mut rows.on_expr), rows.input.schema())
+                }
+                _ => false,
+            };
+            Ok(if has_changed { Transformed::yes(node) } else { Transformed::no(node) })
         });
         Ok(sorted?.data)
     }
@@ -85,38 +94,51 @@ fn better_of(function: &str) -> Option<Ordering> {
     }
 }
 
-/// Whether values of a type have others within, which this is about. Maps have no order.
-pub(super) fn is_ordered_within(data_type: &DataType) -> bool {
+/// Whether values of a type have others within. Maps have no order.
+fn is_nested(data_type: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Struct};
     matches!(data_type, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_))
 }
 
+/// Whether functions that return one of several values of a type compare them here.
+pub(super) fn is_compared_here(data_type: &DataType) -> bool {
+    is_nested(data_type) || matches!(data_type, DataType::Interval(IntervalUnit::MonthDayNano))
+}
+
 fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let is_nested = |expr: &Expr| is_ordered_within(&expressions::type_of(expr, schema));
+    let is = |expr: &Expr, of: fn(&DataType) -> bool| of(&expressions::type_of(expr, schema));
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if holds(op, Ordering::Less).is_some() && is_nested(&left) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if holds(op, Ordering::Less).is_some() && is(&left, is_nested) =>
+        {
             Transformed::yes(compared(*left, op, *right))
         }
-        Expr::Between(Between { expr, negated, low, high }) if is_nested(&expr) => {
+        Expr::Between(Between { expr, negated, low, high }) if is(&expr, is_nested) => {
             let low = compared(expr.as_ref().clone(), Operator::GtEq, *low);
             let is_between = low.and(compared(*expr, Operator::LtEq, *high));
             Transformed::yes(if negated { !is_between } else { is_between })
         }
-        Expr::ScalarFunction(call) => match better_of(call.name()).filter(|_| call.args.iter().any(is_nested)) {
-            Some(better) => {
-                let signature = Signature::variadic_any(Volatility::Immutable);
-                Transformed::yes(ScalarUDF::from(Best { better, signature }).call(call.args))
+        Expr::ScalarFunction(call) => {
+            let is_here = call.args.iter().any(|arg| is(arg, is_compared_here));
+            match better_of(call.name()).filter(|_| is_here) {
+                Some(better) => {
+                    let signature = Signature::variadic_any(Volatility::Immutable);
+                    Transformed::yes(ScalarUDF::from(Best { better, signature }).call(call.args))
+                }
+                None => Transformed::no(Expr::ScalarFunction(call)),
             }
-            None => Transformed::no(Expr::ScalarFunction(call)),
-        },
-        Expr::WindowFunction(mut call) => match settle(&mut call.params.order_by, schema) {
+        }
+        Expr::WindowFunction(mut call) => match in_order(keys_of(&mut call.params.order_by), schema) {
             true => Transformed::yes(Expr::WindowFunction(call)),
             false => Transformed::no(Expr::WindowFunction(call)),
         },
-        Expr::AggregateFunction(mut call) => match settle(&mut call.params.order_by, schema) {
-            true => Transformed::yes(Expr::AggregateFunction(call)),
-            false => Transformed::no(Expr::AggregateFunction(call)),
-        },
+        // Keys beside DISTINCT are arguments as well.
+        Expr::AggregateFunction(mut call) if !call.params.distinct => {
+            match in_order(keys_of(&mut call.params.order_by), schema) {
+                true => Transformed::yes(Expr::AggregateFunction(call)),
+                false => Transformed::no(Expr::AggregateFunction(call)),
+            }
+        }
         other => Transformed::no(other),
     }
 }
@@ -126,23 +148,60 @@ fn compared(left: Expr, op: Operator, right: Expr) -> Expr {
     ScalarUDF::from(Compare { op, signature }).call(vec![left, right])
 }
 
-/// Puts a key for NULL itself before keys whose NULLs come where NULLs within would not; whether there are any.
-fn settle(keys: &mut Vec<SortKey>, schema: &DFSchema) -> bool {
-    let is_unsettled =
-        |key: &SortKey| key.asc == key.nulls_first && is_ordered_within(&expressions::type_of(&key.expr, schema));
-    if !keys.iter().any(is_unsettled) {
-        return false;
-    }
-    let settled = |key: SortKey| match is_unsettled(&key) {
-        // TRUE is greater than FALSE.
-        true => {
-            let is_null = SortKey::new(key.expr.clone().is_null(), !key.nulls_first, false);
-            vec![is_null, SortKey { nulls_first: !key.asc, ..key }]
+fn keys_of(keys: &mut [SortKey]) -> impl Iterator<Item = &mut Expr> {
+    keys.iter_mut().map(|key| &mut key.expr)
+}
+
+/// Puts keys of nested values in order; whether there are any.
+fn in_order<'e>(keys: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
+    let mut has_changed = false;
+    for key in keys {
+        let data_type = expressions::type_of(key, schema);
+        if is_nested(&data_type) && RowConverter::supports_fields(&[key_field(data_type)]) {
+            let signature = Signature::any(1, Volatility::Immutable);
+            *key = ScalarUDF::from(OrderKey { signature }).call(vec![std::mem::take(key)]);
+            has_changed = true;
         }
-        false => vec![key],
-    };
-    *keys = std::mem::take(keys).into_iter().flat_map(settled).collect();
-    true
+    }
+    has_changed
+}
+
+fn key_field(data_type: DataType) -> SortField {
+    SortField::new_with_options(data_type, ORDER)
+}
+
+/// Bytes that are in the order of nested values, each by Arrow's row format; NULL for NULL.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OrderKey {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OrderKey {
+    fn name(&self) -> &str {
+        "order_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Binary)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, |values| {
+            let values = as_one(values)?;
+            let converter = RowConverter::new(vec![key_field(values.data_type().clone())])?;
+            let rows = converter.convert_columns(std::slice::from_ref(&values))?;
+            let keys = (0..values.len()).map(|row| values.is_valid(row).then(|| rows.row(row).data().to_vec()));
+            Ok(Arc::new(BinaryArray::from_iter(keys)))
+        })
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -231,7 +290,7 @@ impl ScalarUDFImpl for Best {
         let mut arrays = arrays.into_iter();
         let Some(mut best) = arrays.next() else { return internal_err!("{} of nothing", self.name()) };
         for next in arrays {
-            let compare = make_comparator(&next, &best, ORDER)?;
+            let compare = make_comparator(&as_one(&next)?, &as_one(&best)?, ORDER)?;
             let is_better = |row: usize| next.is_valid(row) && (best.is_null(row) || compare(row, row) == self.better);
             let is_better: BooleanArray = (0..next.len()).map(|row| Some(is_better(row))).collect();
             best = zip(&is_better, &next, &best)?;
@@ -240,31 +299,32 @@ impl ScalarUDFImpl for Best {
     }
 }
 
-/// The least or the greatest of nested values.
+/// The least or the greatest of values that are compared here.
 #[derive(Debug)]
-pub(super) struct NestedExtreme {
+pub(super) struct Extreme {
     /// An array of the best value so far, or of NULL.
     best: ArrayRef,
     /// How a better one compares with it.
     better: Ordering,
 }
 
-impl NestedExtreme {
+impl Extreme {
     pub fn new(data_type: &DataType, better: Ordering) -> Self {
         Self { best: arrow::array::new_null_array(data_type, 1), better }
     }
 }
 
-impl Accumulator for NestedExtreme {
+impl Accumulator for Extreme {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return Ok(()) };
-        let compare = make_comparator(values, values, ORDER)?;
+        let compared = as_one(values)?;
+        let compare = make_comparator(&compared, &compared, ORDER)?;
         let rows = (0..values.len()).filter(|row| values.is_valid(*row));
         let Some(row) = rows.reduce(|best, row| if compare(row, best) == self.better { row } else { best }) else {
             return Ok(());
         };
         let found = values.slice(row, 1);
-        if self.best.is_null(0) || make_comparator(&found, &self.best, ORDER)?(0, 0) == self.better {
+        if self.best.is_null(0) || order(&found, &self.best)? == self.better {
             self.best = apart(&found)?;
         }
         Ok(())
@@ -287,17 +347,22 @@ impl Accumulator for NestedExtreme {
     }
 }
 
+/// The order of two arrays' first values.
+fn order(one: &ArrayRef, other: &ArrayRef) -> Result<Ordering> {
+    Ok(make_comparator(&as_one(one)?, &as_one(other)?, ORDER)?(0, 0))
+}
+
 /// A value without the batch that it is of, which it would keep in memory.
 fn apart(value: &ArrayRef) -> Result<ArrayRef> {
     ScalarValue::try_from_array(value, 0)?.compacted().to_array()
 }
 
-/// The least or the greatest of nested values in a frame that moves on.
+/// The same in a frame that moves on.
 ///
 /// Each value in the queue is better than all that entered the frame after it and are still there: the first one is the
 /// best of the frame.
 #[derive(Debug)]
-pub(super) struct SlidingNestedExtreme {
+pub(super) struct SlidingExtreme {
     none: ScalarValue,
     better: Ordering,
     /// Values, and the numbers of their rows.
@@ -307,7 +372,7 @@ pub(super) struct SlidingNestedExtreme {
     left: usize,
 }
 
-impl SlidingNestedExtreme {
+impl SlidingExtreme {
     /// # Errors
     /// A type without NULL.
     pub fn new(data_type: &DataType, better: Ordering) -> Result<Self> {
@@ -316,14 +381,14 @@ impl SlidingNestedExtreme {
     }
 }
 
-impl Accumulator for SlidingNestedExtreme {
+impl Accumulator for SlidingExtreme {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return Ok(()) };
         for row in 0..values.len() {
             if values.is_valid(row) {
                 let value = apart(&values.slice(row, 1))?;
                 while let Some((_, last)) = self.queue.back()
-                    && make_comparator(last, &value, ORDER)?(0, 0) != self.better
+                    && order(last, &value)? != self.better
                 {
                     self.queue.pop_back();
                 }

@@ -27,11 +27,20 @@ use crate::{Error, ErrorKind, Object, Result};
 #[derive(Clone)]
 pub(super) struct Relation {
     pub name: Option<String>,
-    /// The schemas that may be written before the name: none before an alias.
+    /// The schemas that may be written before the name: none before that of a subquery.
     pub schemas: Vec<String>,
     pub columns: Vec<String>,
     /// Whether it has no other columns.
     pub is_whole: bool,
+}
+
+impl Relation {
+    /// Whether a column has a name: exactly, or without quotes in other letters.
+    pub fn has(&self, name: &Ident) -> bool {
+        let wanted = normal(name);
+        let is_same = |own: &String| *own == wanted || name.quote_style.is_none() && own.to_lowercase() == wanted;
+        self.columns.iter().any(is_same)
+    }
 }
 
 /// A column that a join merges.
@@ -215,17 +224,21 @@ impl<'a> Scope<'a> {
         Ok(None)
     }
 
-    /// Whether `schema.table` may be written for the nearest table of the name.
+    /// Whether a column of this scope, or of those around, has a name.
+    pub fn has(&self, name: &Ident) -> bool {
+        self.and_around().any(|scope| !matches!(scope.spelling(name), Ok(None)))
+    }
+
+    /// Whether `schema.table.column` may be written of the nearest table of the name.
     ///
     /// # Errors
-    /// The table has another schema, or an alias, which has none; and `schema` is no table or column.
-    /// DataFusion compares the table's name alone.
+    /// The table has another schema, or none, and `schema` is no table or column. DataFusion compares
+    /// the table's name alone.
     pub fn check_schema(&self, schema: &Ident, table: &Ident, column: &Ident) -> Result<()> {
         let Some(relation) = self.relation(table) else { return Ok(()) };
-        // `schema.table.column` may be fields of a column that is not known.
-        let is_root = |scope: &Scope<'_>| !scope.is_whole() || !matches!(scope.spelling(schema), Ok(None));
         let is_known = relation.schemas.contains(&normal(schema)) || self.relation(schema).is_some();
-        if is_known || self.and_around().any(is_root) {
+        // The words may be fields of a column that is not known.
+        if is_known || self.has(schema) || self.and_around().any(|scope| !scope.is_whole()) {
             return Ok(());
         }
         let tables = self.and_around().flat_map(|scope| &scope.relations).filter_map(|relation| relation.name.clone());
