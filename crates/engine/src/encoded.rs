@@ -1,5 +1,5 @@
 //! Dictionaries and runs of Arrow are decoded where rows enter, from files and from registered
-//! frames. What lies behind a NULL is removed there.
+//! frames. Fields and items behind a NULL are removed there.
 //!
 //! A SQL type describes values; casts, operators and functions go by it alone. So columns are
 //! decoded where they enter. Dictionaries of texts stay encoded, for a query may hand them on:
@@ -11,8 +11,8 @@
 //! its keys only.
 //!
 //! A struct that is NULL may have fields that are not, and a list or a map that is NULL may have
-//! items: pyarrow writes such. Much of Arrow looks at the fields alone, and `s.a` of a NULL would be
-//! 0. Here the fields of a NULL are NULL, and a list that is NULL has no items.
+//! items: pyarrow writes such. Much of Arrow looks at the fields alone, and `s.a` of a NULL would
+//! be 0. Here the fields of a NULL are NULL, and a list that is NULL has no items.
 
 use std::sync::Arc;
 

@@ -112,7 +112,7 @@ pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// How a Parquet file's columns differ from those of its table.
+/// The differences between a Parquet file's columns and those of its table.
 #[derive(Default)]
 pub(super) struct Deviations {
     /// True if the file spells the name of a column otherwise.

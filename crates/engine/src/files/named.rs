@@ -267,7 +267,7 @@ impl FileSource for NamedSource {
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        // What is computed is computed of values that have entered; those of Parquet hide nothing.
+        // Projections compute with values that have entered; those of Parquet hide nothing.
         let is_computed = projection.iter().any(|one| one.expr.downcast_ref::<Column>().is_none());
         if is_computed && self.file_type().starts_with("arrow") {
             return Ok(None);

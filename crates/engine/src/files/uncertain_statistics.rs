@@ -1,5 +1,5 @@
-//! The statistics of a Parquet file that do not bound a column's values: of floats, and of timestamps
-//! in another unit.
+//! The statistics of a Parquet file that do not bound a column's values: of floats, and of
+//! timestamps in another unit.
 //!
 //! Statistics of floats do not tell whether the column has NaN, and which of both zeros.
 //! Writers leave NaN out of the least and the greatest value, and write -0.0 for a least value that is either zero, as the format
@@ -13,8 +13,8 @@
 //!    looked at from both its sides. What is not to be decided is said by [`Undecided`], which is the same for every row.
 //!
 //! Statistics of timestamps in another unit than the table's bound nothing either: DataFusion
-//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'` leaves
-//! out the milliseconds that begin there.
+//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'`
+//! leaves out the milliseconds that begin there.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -33,7 +33,8 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::scalar::ScalarValue;
 
-/// What is left of a file's statistics: see 1. `units`: the columns that files have in other units.
+/// A file's statistics without those that bound nothing: see 1. `units`: the columns that files
+/// have in other units.
 pub(super) fn known(mut statistics: Statistics, schema: &Schema, units: &[usize]) -> Statistics {
     for (at, (column, field)) in statistics.column_statistics.iter_mut().zip(schema.fields()).enumerate() {
         if units.contains(&at) {

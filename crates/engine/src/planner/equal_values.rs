@@ -183,8 +183,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Functions that compare their arguments. Those of lists compare items with a value, and return places.
-/// [`nested_order`](super::nested_order) has those that return an argument.
+/// Functions that compare their arguments. Those of lists compare items with a value, and return
+/// places. [`nested_order`](super::nested_order) has those that return the least or the greatest.
 const COMPARING: [&str; 3] = ["array_position", "array_positions", "nullif"];
 
 /// Whether comparing with both zeros is a comparison or two of the same value.

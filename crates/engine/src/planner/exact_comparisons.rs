@@ -125,10 +125,10 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: the value
-/// that is compared is not always `a`. So is `nullif` of floats, for DataFusion's own takes 0.0 and
-/// -0.0 for different; and of lists and structs, whose items it leaves behind a NULL, where a field
-/// or an appended list finds them.
+/// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: the
+/// value that is compared is not always `a`. So is `nullif` of floats, for DataFusion's own takes
+/// 0.0 and -0.0 for different; and of lists and structs, whose items it leaves behind a NULL, where
+/// a field or an appended list finds them.
 fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     let [value, other] = arguments else { return None };
     let (mut left, mut right) = (value.clone(), other.clone());

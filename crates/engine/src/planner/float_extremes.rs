@@ -2,8 +2,8 @@
 //!
 //! DataFusion begins each group with the largest finite value, or the least, which is then what comes of a group of infinities
 //! alone; and compares with `<`, which says nothing of NaN, so that the answer depends on the order of rows. In one group, and
-//! in windows, it is right. Lists, structs and intervals are [compared otherwise](super::nested_order).
-//! Everything else is left to DataFusion.
+//! in windows, it is right. [`nested_order`](super::nested_order) compares lists, structs and
+//! intervals. Everything else is left to DataFusion.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

@@ -6,9 +6,10 @@
 //! it goes on to the queries around, and takes another column of theirs. Here the statement's names
 //! are looked up [scope by scope](super::scopes):
 //!
-//! 1. Before planning, in a statement whose subqueries may use columns of the queries around. A name
-//!    gets quotes as the column is written, and a table where two tables have the name. The columns
-//!    of a scope are not always known, as those of a function's rows; there a name stays as it is.
+//! 1. Before planning, in a statement whose subqueries may use columns of the queries around. A
+//!    name gets quotes as the column is written, and a table where two tables have the name. The
+//!    columns of a scope are not always known, as those of a function's rows; there a name stays as
+//!    it is.
 //! 2. When planning has failed, all names of all scopes.
 //! 3. `z.s.a` is the field `a` of the column `s`, if the table `z` has that column, also where a
 //!    table `s` has a column `a`. `public.t.a` has to name the schema of `t`.
@@ -36,8 +37,8 @@ use crate::resolve::{Names, SCHEMA};
 use crate::statement::normal;
 use crate::{Error, Result};
 
-/// Whether a statement has subqueries in expressions, or LATERAL ones, or names of three words: these
-/// have a schema or a field.
+/// True if a statement has subqueries in expressions, or LATERAL ones, or names of three words:
+/// these have a schema or a field.
 pub(super) fn may_look_out(statement: &mut Statement) -> bool {
     struct Subqueries {
         exprs: usize,
@@ -468,8 +469,8 @@ impl Folder {
     }
 }
 
-/// The schemas that may be written before a table's name: that in FROM, or those that FROM may leave
-/// out.
+/// The schemas that may be written before a table's name: that in FROM, or those that FROM may
+/// leave out.
 fn schemas_of(name: &ObjectName) -> Vec<String> {
     match name.0.as_slice() {
         [.., schema, _] => schema.as_ident().map(normal).into_iter().collect(),
@@ -624,8 +625,8 @@ impl Exprs<'_, '_> {
         Ok(())
     }
 
-    /// A field of a column, where its words are a table's and a column's as well: DataFusion takes it
-    /// for that column.
+    /// A field of a column, where its words are a table's and a column's as well: DataFusion takes
+    /// it for that column.
     fn field(&mut self, expr: &mut Expr) {
         let Expr::CompoundIdentifier(words) = expr else { return };
         let is_column =

@@ -5,9 +5,10 @@
 //! literal beside it can be cast back ([#23095]). Casts that keep every value apart, of INTEGER to BIGINT or to a wider
 //! DECIMAL, stay casts. Seen in 55.2.0.
 //!
-//! It cuts the literal beside a cast TIMESTAMP(0), too, so that `x = TIMESTAMP '2024-01-01 00:00:00.5'`
-//! holds for the whole second. A literal of whole seconds becomes one of the column's type here.
-//! Beside any other the column stays under its cast, and the cast becomes a function.
+//! It cuts the literal beside a cast TIMESTAMP(0), too, so that
+//! `x = TIMESTAMP '2024-01-01 00:00:00.5'` holds for the whole second. A literal of whole seconds
+//! becomes one of the column's type here. Beside any other the column stays under its cast, and the
+//! cast becomes a function.
 //!
 //! Arrow divides decimals by a power of ten where it makes doubles of them, which rounds up to three times:
 //! `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936 ([#10508]). The function gives the nearest double, or REAL.
@@ -82,8 +83,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(call(inner.as_ref().clone(), to.clone(), misfit)))
 }
 
-/// A comparison of a timestamp that is cast to a finer unit, without the cast, if the literals beside
-/// it are whole in the coarser one. The parts of an expression were rewritten before it.
+/// A comparison of a timestamp that is cast to a finer unit, without the cast, if the literals
+/// beside it are whole in the coarser one. The parts of an expression were rewritten before it.
 fn in_units_of_column(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     let coarser = |value: &Expr| -> Option<(Expr, DataType)> {
         let (inner, to) = as_any_cast(value)?;
@@ -187,8 +188,8 @@ fn is_number(data_type: &DataType) -> bool {
     data_type.is_numeric()
 }
 
-/// Whether two values may become one, a value may not fit, Arrow is inexact, or a literal beside the
-/// cast has more digits.
+/// True if two values may become one, a value may not fit, Arrow is inexact, or a literal beside
+/// the cast has more digits.
 fn loses(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::List(from), DataType::List(to)) => {

@@ -1,4 +1,5 @@
-//! A function that only the planner calls: it maps the values of its one argument to others of the same type.
+//! A function that only the planner calls. It maps the values of its one argument to others of the
+//! same type.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// The function of a name. `map` takes every type that the function is called for, and keeps it.
+    /// The function of a name. `map` takes every type that the function is called for, and keeps
+    /// it.
     pub(super) fn function(name: &'static str, map: fn(&ArrayRef) -> Result<ArrayRef>) -> ScalarUDF {
         ScalarUDF::from(Self { name, signature: Signature::any(1, Volatility::Immutable), map })
     }

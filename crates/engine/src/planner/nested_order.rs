@@ -1,16 +1,18 @@
-//! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB: `[1, NULL] > [1, 2]`.
+//! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB:
+//! `[1, NULL] > [1, 2]`.
 //!
-//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for; and parts of DataFusion do not
-//! compare nested values at all. So, of these,
+//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for; and parts of
+//! DataFusion do not compare nested values at all. So, of these,
 //!
 //! - operators, BETWEEN, `greatest()` and `least()` become functions that compare otherwise;
 //! - `min()` and `max()` keep their best by that order;
 //! - the keys of ORDER BY become bytes that have that order.
 //!
-//! Functions that return one of their arguments compare what [is equal](super::equal_values) as such, and return it
-//! as it was. So intervals are among their types here.
+//! Functions that return one of several values take [equal ones](super::equal_values) for equal,
+//! and return the value as it was. So they have intervals here as well.
 //!
-//! A NULL in place of a list is compared with nothing, as ever. Seen in 55.2.0; see docs/internals/upstream.md.
+//! A NULL in place of a list is compared with nothing, as ever. Seen in 55.2.0; see
+//! docs/internals/upstream.md.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -74,7 +76,7 @@ fn orders(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an operator holds for values of an order, if it is about that.
+/// The answer of an operator for values of an order; `None` if it does not ask for that.
 fn holds(op: Operator, order: Ordering) -> Option<bool> {
     match op {
         Operator::Lt => Some(order.is_lt()),
@@ -85,7 +87,7 @@ fn holds(op: Operator, order: Ordering) -> Option<bool> {
     }
 }
 
-/// How the value that a function keeps compares with the others.
+/// The order of the value that a function keeps, beside the others.
 fn better_of(function: &str) -> Option<Ordering> {
     match function {
         GREATEST => Some(Ordering::Greater),
@@ -94,13 +96,13 @@ fn better_of(function: &str) -> Option<Ordering> {
     }
 }
 
-/// Whether values of a type have others within. Maps have no order.
+/// True if values of a type have others within. Maps have no order.
 fn is_nested(data_type: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Struct};
     matches!(data_type, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_))
 }
 
-/// Whether functions that return one of several values of a type compare them here.
+/// True if functions that return one of several values of a type compare them here.
 pub(super) fn is_compared_here(data_type: &DataType) -> bool {
     is_nested(data_type) || matches!(data_type, DataType::Interval(IntervalUnit::MonthDayNano))
 }
@@ -264,7 +266,7 @@ const LEAST: &str = "least";
 /// The least or the greatest of its arguments that are not NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Best {
-    /// How a better value compares with another.
+    /// The order of a better value, beside another.
     better: Ordering,
     signature: Signature,
 }
@@ -304,7 +306,7 @@ impl ScalarUDFImpl for Best {
 pub(super) struct Extreme {
     /// An array of the best value so far, or of NULL.
     best: ArrayRef,
-    /// How a better one compares with it.
+    /// The order of a better one, beside it.
     better: Ordering,
 }
 
@@ -359,15 +361,15 @@ fn apart(value: &ArrayRef) -> Result<ArrayRef> {
 
 /// The same in a frame that moves on.
 ///
-/// Each value in the queue is better than all that entered the frame after it and are still there: the first one is the
-/// best of the frame.
+/// Each value in the queue is better than all that entered the frame after it and are still there:
+/// the first one is the best of the frame.
 #[derive(Debug)]
 pub(super) struct SlidingExtreme {
     none: ScalarValue,
     better: Ordering,
     /// Values, and the numbers of their rows.
     queue: VecDeque<(usize, ArrayRef)>,
-    /// How many rows entered the frame, and left it.
+    /// The numbers of rows that entered the frame, and that left it.
     entered: usize,
     left: usize,
 }

@@ -4,9 +4,9 @@
 //! SELECT (SELECT sum(o.k)) FROM q o   -- one row: the sum; DataFusion 55.2.0 sums each row by itself
 //! ```
 //!
-//! A subquery that consists of an expression, with an aggregate of columns, is that expression. In a
-//! subquery with FROM such an aggregate is refused: DataFusion computes it there, of the subquery's
-//! rows.
+//! A subquery that consists of an expression, with an aggregate of columns, is that expression. In
+//! a subquery with FROM such an aggregate is refused: DataFusion computes it there, of the
+//! subquery's rows.
 
 use std::ops::ControlFlow;
 

@@ -226,14 +226,18 @@ impl<'a> Scope<'a> {
 
     /// Whether a column of this scope, or of those around, has a name.
     pub fn has(&self, name: &Ident) -> bool {
-        self.and_around().any(|scope| !matches!(scope.spelling(name), Ok(None)))
+        self.and_around().any(|scope| scope.has_own(name))
+    }
+
+    fn has_own(&self, name: &Ident) -> bool {
+        !matches!(self.spelling(name), Ok(None))
     }
 
     /// Whether `schema.table.column` may be written of the nearest table of the name.
     ///
     /// # Errors
-    /// The table has another schema, or none, and `schema` is no table or column. DataFusion compares
-    /// the table's name alone.
+    /// The table has another schema, or none, and `schema` is no table or column. DataFusion
+    /// compares the table's name alone.
     pub fn check_schema(&self, schema: &Ident, table: &Ident, column: &Ident) -> Result<()> {
         let Some(relation) = self.relation(table) else { return Ok(()) };
         let is_known = relation.schemas.contains(&normal(schema)) || self.relation(schema).is_some();
@@ -248,9 +252,8 @@ impl<'a> Scope<'a> {
     /// Whether a column, with its table or without, is of the scopes around.
     pub fn is_around(&self, column: &[Ident]) -> bool {
         let Some(around) = self.around else { return false };
-        let has = |scope: &Scope<'_>, name: &Ident| !matches!(scope.spelling(name), Ok(None));
         match column {
-            [name] => !has(self, name) && self.is_whole() && around.and_around().any(|scope| has(scope, name)),
+            [name] => !self.has_own(name) && self.is_whole() && around.has(name),
             [table, _] => self.own_relation(table).is_none() && around.relation(table).is_some(),
             _ => false,
         }
