@@ -10,8 +10,8 @@ SF ?= 1
 RUNS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-mutations test-files test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
+.PHONY: help demo build test test-rust test-crash test-crash-images simulate test-sanitize test-ceph test-nvrtc test-gpu \
+    test-differential test-mutations test-files test-tbl test-answers test-learn test-limits test-rounds test-server test-suites test-python fuzz wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,8 +31,8 @@ build: ## Build the release binary
 
 # Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
 # has ended. Long ones come first; of kernels that the first compiles, the last needs the same.
-LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-learn test-server test-suites \
-    test-python test-jvm test-sanitize
+LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-learn test-limits test-rounds \
+    test-server test-suites test-python test-jvm test-sanitize
 test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
 	@$(MAKE) --no-print-directory BUILT=1 --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
 
@@ -46,6 +46,11 @@ test-crash: ## Long: a process killed while it commits, 500 times; readers besid
 
 test-crash-images: ## A million different images of what a crash can leave of a store, each recovered from and judged
 	@tests/crashes/run.sh
+
+# Seeds are run by all cores. A failure prints its seed, the crash, and what was done until then.
+simulate: ## Long: the whole database over a disk that fails, crashed after every operation (SEEDS=1000 SEED=1)
+	ONEHOP_SIMULATE_SEEDS=$(or $(SEEDS),1000) ONEHOP_SIMULATE_SEED=$(or $(SEED),1) \
+	    cargo test --locked --workspace --test simulator $(if $(PROFILE),--profile $(PROFILE),) -- --ignored --nocapture simulate_seeds
 
 # The two crates that hand memory to the system and to devices; the compiler's sanitizer needs no other standard library.
 test-sanitize: ## Tests of crates/io and crates/cuda under AddressSanitizer, leaks included
@@ -115,6 +120,12 @@ test-mutations: $(DEBUG) $(PYTHON) ## Long: every old fault, put back, is found 
 test-files: $(DEBUG) $(PYTHON) ## Generated dialects of CSV beside DuckDB (DIALECTS=500: all of them)
 	$(PYTHON) tests/files/dialects.py --onehop $(DEBUG) --count $(or $(DIALECTS),100)
 
+# Long. Inputs that fail are kept in fuzz/failed; `make test` runs each target for a moment. FUZZ_INPUT=FILE is one input alone.
+fuzz: $(DEBUG) ## Fuzz what reads bytes: files, SQL, protocol, segments, stores (FUZZ_SECONDS=1800 FUZZ_TARGET=sql,wire FUZZ_SEED=0)
+	ONEHOP_FUZZ_SECONDS=$(if $(FUZZ_INPUTS),,$(or $(FUZZ_SECONDS),1800)) ONEHOP_FUZZ_TARGET=$(FUZZ_TARGET) \
+	    ONEHOP_FUZZ_SEED=$(or $(FUZZ_SEED),0) ONEHOP_FUZZ_INPUTS=$(FUZZ_INPUTS) ONEHOP_FUZZ_INPUT=$(FUZZ_INPUT) \
+	    cargo test --locked --workspace --test fuzz -- --nocapture
+
 test-functions: $(DEBUG) ## Every function over every type: planned and computed types, constants and columns (FUNCTIONS=round: some)
 	ONEHOP_FUNCTIONS=$(FUNCTIONS) cargo test --locked --workspace --lib -- --nocapture functions_keep_their_types
 
@@ -122,6 +133,18 @@ test-learn: $(DEBUG) ## Models of random data against statsmodels and scikit-lea
 	@bench/peers/setup.sh tests/learn
 	tests/learn/.venv/bin/python tests/learn/run.py --onehop $(DEBUG)
 	! tests/learn/.venv/bin/python tests/learn/run.py --onehop $(DEBUG) --canary > /dev/null
+
+test-limits: $(DEBUG) $(PYTHON) ## Statements that take memory and time, held to memory_limit and statement_timeout (STATEMENTS=2000)
+	$(PYTHON) tests/limits/memory.py --onehop $(DEBUG) --statements $(or $(STATEMENTS),100)
+	! $(PYTHON) tests/limits/memory.py --onehop $(DEBUG) --statements 200 --canary > /dev/null 2>&1
+	$(PYTHON) tests/limits/time_limits.py --onehop $(DEBUG) --statements $(or $(STATEMENTS),100)
+
+# Short here; ROUNDS=1000 takes half an hour, and SECONDS=600 has a backup every 10 s beside 1,000 commits a second.
+test-rounds: $(DEBUG) $(PYTHON) ## Kills, full disks, replaced files and backups under load: nothing acknowledged is lost (ROUNDS=1000 SECONDS=600)
+	$(PYTHON) tests/reliability/rounds.py --onehop $(DEBUG) --rounds $(or $(ROUNDS),9)
+	! $(PYTHON) tests/reliability/rounds.py --onehop $(DEBUG) --rounds 3 --canary > /dev/null 2>&1
+	$(PYTHON) tests/reliability/backups.py --onehop $(DEBUG) $(if $(SECONDS),--seconds $(SECONDS) --every 10 --rate 1000)
+	! $(PYTHON) tests/reliability/backups.py --onehop $(DEBUG) --seconds 2 --canary > /dev/null 2>&1
 
 # Installs Debian's postgresql-client if it is missing, as root.
 test-server: $(DEBUG) ## psql, psycopg and SQLAlchemy against the server, and recorded connections of other clients

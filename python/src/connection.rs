@@ -92,7 +92,7 @@ impl Connection {
             None => Script::new(&text).map(|statement| Statement::Text(statement.to_string())).collect(),
         };
         let tables = tables.map(register::relations).transpose()?.unwrap_or_default();
-        let carried = open.watched(py, Arc::clone(&open.turns).script(open.home.workers(), statements, tables))?;
+        let carried = open.watched(py, Arc::clone(&open.turns).script(open.home.executors(), statements, tables))?;
         self.open(py)?;
         open.result(py, carried)
     }
@@ -103,7 +103,7 @@ impl Connection {
         let open = open.get(py)?;
         let prepared = open.turns.session().prepare(single(py, &text)?).map_err(|e| error::engine(py, &e))?;
         let rows = rows.try_iter()?.map(|row| params::values(&prepared, &row?)).collect::<PyResult<Vec<_>>>()?;
-        let carried = open.watched(py, Arc::clone(&open.turns).each(open.home.workers(), prepared, rows))?;
+        let carried = open.watched(py, Arc::clone(&open.turns).each(open.home.executors(), prepared, rows))?;
         self.open(py)?;
         open.result(py, carried)
     }
@@ -116,7 +116,7 @@ impl Connection {
         let mode = if analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
         let turns = Arc::clone(&open.turns);
         let work = async move { Ok(turns.session().explain(&statement, mode).await?.text()) };
-        let explained = open.watched(py, apart(open.home.workers(), work))?;
+        let explained = open.watched(py, apart(open.home.executors(), work))?;
         open.remember(open.turns.session().query());
         explained.map_err(|e| error::engine(py, &e))
     }
@@ -149,7 +149,7 @@ impl Connection {
         let wanted = dense::wanted(columns, device, nulls, matrix)?;
         let open = self.open(py)?;
         let open = open.get(py)?;
-        let made = open.watched(py, Arc::clone(&open.turns).table_arrays(open.home.workers(), table, wanted))?;
+        let made = open.watched(py, Arc::clone(&open.turns).table_arrays(open.home.executors(), table, wanted))?;
         open.remember(open.turns.session().query());
         made.map(dense::named).map_err(|e| error::engine(py, &e))
     }

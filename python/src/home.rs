@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use onehop_cuda::CudaDevices;
 use onehop_engine::backend::Devices;
-use onehop_engine::{Database, DatabaseOptions, Result, Session, workers};
+use onehop_engine::{Database, DatabaseOptions, Executors, Result, Session};
 use pyo3::prelude::*;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 
 use crate::functions;
 
@@ -17,7 +17,7 @@ pub struct Home {
     // Before the threads: what is dropped with it may still need them.
     database: Database,
     devices: Arc<dyn Devices>,
-    workers: Workers,
+    executors: Executors,
 }
 
 impl Home {
@@ -33,20 +33,18 @@ impl Home {
         }
         let devices: Arc<dyn Devices> = devices;
         database.register_devices(Arc::clone(&devices));
-        let workers = Workers::start(threads(&database.session()?))?;
-        Ok(Self { database, devices, workers })
+        let executors = Executors::new(threads(&database.session()?))?;
+        Ok(Self { database, devices, executors })
     }
 
     /// Closes the database, so that it can be opened again. Waits up to two seconds for cancelled
     /// statements to end.
     pub fn close(self) {
-        let Self { database, devices, mut workers } = self;
+        let Self { database, devices, executors } = self;
         drop((database, devices));
         // One of these threads cannot wait for itself.
-        if Handle::try_current().is_err()
-            && let Some(runtime) = workers.0.take()
-        {
-            runtime.shutdown_timeout(END_PATIENCE);
+        if Handle::try_current().is_err() {
+            executors.shutdown(END_PATIENCE);
         }
     }
 
@@ -61,8 +59,8 @@ impl Home {
     }
 
     /// Where statements run.
-    pub fn workers(&self) -> &Handle {
-        self.workers.handle()
+    pub fn executors(&self) -> &Executors {
+        &self.executors
     }
 }
 
@@ -91,27 +89,3 @@ fn threads(session: &Session) -> Option<usize> {
 
 /// How long [`Home::close`] waits for what was cancelled.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Threads that nobody waits for when they are no longer needed: what is cancelled may take a while to notice.
-struct Workers(Option<Runtime>, Handle);
-
-impl Workers {
-    fn start(threads: Option<usize>) -> Result<Self> {
-        let runtime = workers(threads)?;
-        let handle = runtime.handle().clone();
-        Ok(Self(Some(runtime), handle))
-    }
-
-    fn handle(&self) -> &Handle {
-        &self.1
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // Waiting is not allowed on these threads, which may be the last to need them.
-            runtime.shutdown_background();
-        }
-    }
-}

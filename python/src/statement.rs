@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use onehop_engine::arrays::{Arrays, Wanted};
-use onehop_engine::{Done, Error, ErrorKind, Output, Prepared, Query, Relation, Result, Session, Value};
+use onehop_engine::{Done, Error, ErrorKind, Executors, Output, Prepared, Query, Relation, Result, Session, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::{JoinHandle, yield_now};
@@ -41,11 +41,11 @@ impl Turns {
     /// are made and dropped. Dropping the future cancels it.
     pub async fn script(
         self: Arc<Self>,
-        workers: &Handle,
+        executors: &Executors,
         statements: Vec<Statement>,
         tables: Vec<(String, Relation)>,
     ) -> Result<Carried> {
-        apart(workers, async move {
+        apart(executors, async move {
             let _turn = self.turn.lock().await;
             let _tables = Tables::register(&self.session, tables)?;
             let (all, mut last) = (statements.len(), None);
@@ -68,8 +68,13 @@ impl Turns {
     }
 
     /// Carries out a statement with the values of each row, all or none: in a transaction, unless there is one already.
-    pub async fn each(self: Arc<Self>, workers: &Handle, prepared: Prepared, rows: Vec<Vec<Value>>) -> Result<Carried> {
-        apart(workers, async move {
+    pub async fn each(
+        self: Arc<Self>,
+        executors: &Executors,
+        prepared: Prepared,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Carried> {
+        apart(executors, async move {
             let turn = Arc::clone(&self.turn).lock_owned().await;
             if self.session.in_transaction() {
                 return self.all(&prepared, &rows).await;
@@ -84,8 +89,8 @@ impl Turns {
     }
 
     /// Columns of a table as arrays.
-    pub async fn table_arrays(self: Arc<Self>, workers: &Handle, table: String, wanted: Wanted) -> Result<Arrays> {
-        apart(workers, async move {
+    pub async fn table_arrays(self: Arc<Self>, executors: &Executors, table: String, wanted: Wanted) -> Result<Arrays> {
+        apart(executors, async move {
             let _turn = self.turn.lock().await;
             self.session.table_arrays(&table, &wanted).await
         })
@@ -188,10 +193,10 @@ fn placed(e: Error, at: usize, all: usize) -> Error {
 
 /// Does work on the engine's threads, where its stacks are large enough. Dropping the future aborts it.
 pub async fn apart<T: Send + 'static>(
-    workers: &Handle,
+    executors: &Executors,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let mut task = Aborted(workers.spawn(work));
+    let mut task = Aborted(executors.lend(())?.spawn(work));
     (&mut task.0).await.unwrap_or_else(|e| {
         Err(Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own")
             .with_hint("please report it, with the statement")

@@ -376,3 +376,46 @@ def test_roundtrip(con: onehop.Connection, tmp_path: Path, capsys: pytest.Captur
     with capsys.disabled():
         sys.stdout.write(f"\nroundtrip: {len(outcomes) - len(failed)} passed, {len(failed)} failed (seed {SEED})\n")
     assert not failed, "\n".join(failed)
+
+
+def test_a_file_of_more_row_groups_than_16_bits_number(con: onehop.Connection, tmp_path: Path) -> None:
+    path = tmp_path / "groups.parquet"
+    table = pyarrow.table({"a": range(40_000), "b": [f"row {row % 7}" for row in range(40_000)]})
+    pyarrow.parquet.write_table(table, path, row_group_size=1)
+    for condition, expected in [
+        ("true", (40_000, 799_980_000, "row 6")),
+        ("a > 39990", (9, 359_955, "row 6")),
+        ("a = 32768 OR a = 0", (2, 32_768, "row 1")),
+    ]:
+        query = f"SELECT count(*), sum(a), max(b) FROM '{path}' WHERE {condition}"
+        assert con.sql(query).fetchall() == [expected], condition
+    con.sql("CREATE TABLE groups (a BIGINT, b VARCHAR)")
+    con.sql(f"COPY groups FROM '{path}'")
+    assert con.sql("SELECT count(*), sum(a) FROM groups").fetchall() == [(40_000, 799_980_000)]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_checksums_of_pages_are_checked(con: onehop.Connection, tmp_path: Path, version: str, codec: str) -> None:
+    path = tmp_path / "checked.parquet"
+    table = pyarrow.table({"a": random.Random(SEED).choices(range(1 << 40), k=2000)})
+    options = {"compression": codec, "use_dictionary": False, "data_page_version": version}
+    pyarrow.parquet.write_table(table, path, write_page_checksum=True, **options)
+    query = f"SELECT count(*), sum(a) FROM '{path}'"
+    assert con.sql(query).fetchall() == [(2000, sum(table["a"].to_pylist()))]
+    # The one page of the column: a bit near its end is one of a value.
+    column = pyarrow.parquet.read_metadata(path).row_group(0).column(0)
+    whole = bytearray(path.read_bytes())
+    whole[column.data_page_offset + column.total_compressed_size - 100] ^= 4
+    path.write_bytes(whole)
+    with pytest.raises(onehop.Error, match='column "a": a page has the checksum'):
+        con.sql(query).fetchall()
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+def test_pages_that_shrink_to_nothing_are_read(con: onehop.Connection, tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "pages.parquet"
+    table = pyarrow.table({"i": [1] + [0] * 999_999, "s": ["a"] + ["b"] * 999_999})
+    options = {"use_dictionary": False, "data_page_size": 1 << 30, "row_group_size": 10**7, "max_rows_per_page": 10**7}
+    pyarrow.parquet.write_table(table, path, compression=codec, **options)
+    assert con.sql(f"SELECT sum(i), min(s), count(s) FROM '{path}'").fetchall() == [(1, "a", 1_000_000)]

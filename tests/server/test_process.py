@@ -2,6 +2,8 @@
 
 import signal
 import subprocess
+import threading
+import time
 
 import psycopg
 import pytest
@@ -78,6 +80,31 @@ def test_the_end_is_in_order(make_server, tmp_path):
         assert server.stop(signal.SIGTERM) == 0
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
+
+
+def test_a_second_signal_ends_what_runs(make_server):
+    server, ended = make_server("--grace", 600), []
+
+    def run():
+        with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+            try:
+                series = "generate_series(1, 1000000)"
+                connection.execute(f"SELECT count(*) FROM {series} AS a(x), {series} AS b(y) WHERE x * y = -1")
+            except psycopg.Error as e:
+                ended.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    running = "SELECT count(*) FROM onehop_queries WHERE state = 'running'"
+    # With this one.
+    while server.psql(running).splitlines()[1] != "2":
+        time.sleep(0.01)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert server.process.poll() is None and thread.is_alive()
+    assert server.stop(signal.SIGTERM) == 0
+    thread.join()
+    assert ended
 
 
 def test_what_was_acknowledged_outlives_a_kill(make_server, tmp_path):

@@ -5,7 +5,9 @@
 pub mod adapter;
 pub mod canonical;
 pub mod fixtures;
+pub mod fuzz;
 pub mod generated;
+pub mod simulator;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `onehop check`: every checksum of a database, verified, and what is wrong by name.
+//! `onehop check`: every checksum of a database, verified, and what is wrong by name; `--repair`: files that are not where they
+//! belong, and what is done about them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,8 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use onehop_engine::check::{CheckReport, Problem, check};
-use onehop_engine::{Error, ErrorKind, Progress};
-use serde_json::json;
+use onehop_engine::repair::{Finding, repair, survey};
+use onehop_engine::{DatabaseOptions, Error, ErrorKind, Progress};
+use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
 use crate::exit::Stop;
@@ -19,6 +21,9 @@ use onehop_engine::units;
 /// Checks, and prints what was found. Damage is an error, so that the exit code says it too.
 pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
     refuse_other_things(&args.path)?;
+    if args.repair {
+        return run_repair(args);
+    }
     let began = Instant::now();
     let mut meter = Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off });
     let mut progress = |done, total| {
@@ -35,6 +40,50 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
             .with_hint("queries that touch the damaged blocks fail, others are right; restore the files named, or load the tables anew")
             .into()),
     }
+}
+
+/// Says what is not where it belongs and what is done about it, and does it if that was asked for.
+fn run_repair(args: &CheckArgs) -> Result<(), Stop> {
+    let options = DatabaseOptions::default();
+    let found = if args.yes { repair(&args.path, &options)? } else { survey(&args.path, &options)? };
+    let text = match args.json {
+        true => format!("{:#}\n", repair_as_json(args, &found)),
+        false => repair_as_text(args, &found),
+    };
+    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+fn repair_as_json(args: &CheckArgs, found: &[Finding]) -> Value {
+    json!({
+        "schema_version": 1,
+        "path": args.path.display().to_string(),
+        "is_done": args.yes,
+        "findings": found.iter().map(finding_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn finding_as_json(finding: &Finding) -> Value {
+    let Finding { what, file, about } = finding;
+    json!({ "what": what.word(), "file": file, "about": about, "remedy": what.remedy() })
+}
+
+fn repair_as_text(args: &CheckArgs, found: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in found {
+        let remedy = match (finding.what.remedy(), args.yes) {
+            (Some(remedy), false) => format!("would {remedy}"),
+            (Some(remedy), true) => format!("done: {remedy}"),
+            (None, _) => "is left as it is".into(),
+        };
+        text += &format!("{}: {}; {remedy}\n", finding.file, finding.about);
+    }
+    let remedies = found.iter().filter(|finding| finding.what.remedy().is_some()).count() as u64;
+    text += &match (found.is_empty(), args.yes, remedies) {
+        (true, ..) => format!("{}: every file is where it belongs\n", args.path.display()),
+        (false, false, 1..) => format!("{}: nothing was changed; --yes does it\n", args.path.display()),
+        _ => format!("{}: {} put right\n", args.path.display(), units::plural(remedies, "file")),
+    };
+    text
 }
 
 /// What is no database is not called a damaged one; but a database that has lost its store is.
@@ -57,6 +106,9 @@ fn as_text(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String 
     let mut text = String::new();
     for Problem { table, error } in &report.problems {
         text += &format!("{table}: {}\n", error.message());
+    }
+    for Finding { file, about, .. } in &report.findings {
+        text += &format!("{file}: {about}\n");
     }
     let counts =
         [(report.tables, "table"), (report.files, "file"), (report.rows, "row"), (report.blocks, "column block")];
@@ -84,6 +136,7 @@ fn as_json(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String 
         "verified_bytes": report.verified_bytes,
         "elapsed_ns": elapsed.as_nanos() as u64,
         "problems": report.problems.iter().map(problem).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding_as_json).collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
 }
@@ -94,11 +147,20 @@ mod tests {
 
     fn report(problems: Vec<Problem>) -> CheckReport {
         let (rows, fresh_rows, verified_bytes) = (6_001_215, 0, 182_000_000);
-        CheckReport { tables: 1, files: 14, rows, fresh_rows, blocks: 3_312, verified_bytes, problems }
+        CheckReport {
+            tables: 1,
+            files: 14,
+            rows,
+            fresh_rows,
+            blocks: 3_312,
+            verified_bytes,
+            problems,
+            findings: vec![],
+        }
     }
 
     fn args() -> CheckArgs {
-        CheckArgs { path: "flights".into(), json: false }
+        CheckArgs { path: "flights".into(), repair: false, yes: false, json: false }
     }
 
     #[test]

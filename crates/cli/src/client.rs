@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, MEMORY, Session, workers};
-use tokio::runtime::{Builder, Runtime};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Executors, MEMORY, Session};
+use tokio::runtime::Runtime;
 
 use crate::exit::Stop;
 use crate::footer;
@@ -23,7 +23,7 @@ pub const END_PATIENCE: Duration = Duration::from_millis(200);
 /// A session, and where its results go.
 pub struct Client {
     /// Where the engine computes.
-    workers: Runtime,
+    executors: Executors,
     /// Where this side waits, writes, ticks and hears of Ctrl-C. Its own runtime, because one whose workers are all
     /// busy computing hears neither timers nor signals.
     front: Runtime,
@@ -42,14 +42,13 @@ pub struct Client {
 impl Client {
     /// Opens the database at `path`, or one in memory.
     pub fn open(path: Option<&Path>, options: DatabaseOptions, view: View) -> Result<Self, Stop> {
-        let workers = runtime(&options)?;
-        let front = Builder::new_multi_thread().worker_threads(1).thread_name("onehop-front").enable_all().build();
-        let front = front.map_err(|e| Stop::System("cannot start a thread".into(), e))?;
+        let executors = executors(&options)?;
+        let front = onehop_engine::front(1)?;
         let guard = front.enter();
         let interrupts = Interrupts::listen().map_err(|e| Stop::System("cannot listen to Ctrl-C".into(), e))?;
         drop(guard);
         let (database, session) = open(path, &options)?;
-        Ok(Self { workers, front, interrupts, options, database, session, view, last: None, depth: 0 })
+        Ok(Self { executors, front, interrupts, options, database, session, view, last: None, depth: 0 })
     }
 
     /// Goes over to another database; stays with this one if that fails.
@@ -105,15 +104,15 @@ impl Client {
     }
 
     fn print_rows(&self, sql: &str) -> Result<statement::Finished, Stop> {
-        self.front.block_on(statement::run(self.workers.handle(), &self.session, sql, &self.view, &self.interrupts))
+        self.front.block_on(statement::run(&self.executors, &self.session, sql, &self.view, &self.interrupts))
     }
 
     /// Closes the database, and waits a moment for what does not end by itself.
     pub fn close(self) {
-        let Self { workers, front, database, session, .. } = self;
+        let Self { executors, front, database, session, .. } = self;
         drop(session);
         drop(database);
-        workers.shutdown_timeout(END_PATIENCE);
+        executors.shutdown(END_PATIENCE);
         front.shutdown_background();
     }
 }
@@ -154,12 +153,17 @@ fn refuse_file(path: &Path) -> Result<(), Stop> {
     )))
 }
 
-/// As many workers as the engine has been told to use threads.
-pub fn runtime(options: &DatabaseOptions) -> Result<Runtime, Stop> {
+/// Runtimes of as many workers as the engine has been told to use threads.
+pub fn executors(options: &DatabaseOptions) -> Result<Executors, Stop> {
+    // The engine refuses nonsense with a better message than we could.
+    Ok(Executors::new(threads(options))?)
+}
+
+/// As many threads as the engine has been told to use, if that is a number that it takes.
+pub fn threads(options: &DatabaseOptions) -> Option<usize> {
     let by_flag = options.settings.iter().rfind(|(name, _)| name == "threads").map(|(_, n)| n.clone());
     let threads = by_flag.or_else(|| std::env::var(settings::variable("threads")).ok()).and_then(|n| n.parse().ok());
-    // The engine refuses nonsense with a better message than we could.
-    Ok(workers(threads.filter(|n| (1..=4096).contains(n)))?)
+    threads.filter(|n| (1..=4096).contains(n))
 }
 
 fn is_query(sql: &str) -> bool {

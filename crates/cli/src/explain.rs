@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use onehop_engine::{Access, DatabaseOptions, ExplainMode, Explanation, Script};
-use tokio::runtime::Builder;
 
 use crate::args::{ExplainArgs, ExplainFormat};
 use crate::exit::Stop;
@@ -47,12 +46,11 @@ fn explained(
     mode: ExplainMode,
 ) -> Result<Explanation, Stop> {
     let began = Instant::now();
-    let workers = client::runtime(options)?;
-    let front = Builder::new_current_thread().enable_all().build();
-    let front = front.map_err(|e| Stop::System("cannot start a runtime".into(), e))?;
+    let executors = client::executors(options)?;
+    let front = onehop_engine::front(1)?;
     let (_database, session) = client::open(path, options)?;
     let query = query.to_string();
-    let task = workers.spawn(async move { session.explain(&query, mode).await });
+    let task = executors.lend(())?.spawn(async move { session.explain(&query, mode).await });
     let outcome = front.block_on(async {
         tokio::select! {
             biased;
@@ -60,7 +58,7 @@ fn explained(
             ended = task => ended.map_err(statement::panicked)?.map_err(Stop::from),
         }
     });
-    workers.shutdown_timeout(client::END_PATIENCE);
+    executors.shutdown(client::END_PATIENCE);
     outcome
 }
 

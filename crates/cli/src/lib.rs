@@ -5,6 +5,7 @@
 //! binary.
 
 mod args;
+mod backup;
 mod check;
 mod client;
 mod doctor;
@@ -17,7 +18,7 @@ mod gpu;
 mod interrupt;
 mod lab;
 mod message;
-mod pipe;
+pub mod pipe;
 pub mod progress;
 mod rados;
 mod run;

@@ -16,13 +16,13 @@
 //! - Values lose nothing: integers are JSON integers of any size (read them with a parser that keeps 64 bits), floats
 //!   the shortest text that reads back the same ("NaN", "inf", "-inf" as strings), booleans and NULL their JSON
 //!   selves, lists arrays; decimals, dates, timestamps and everything else are strings. Types carry Arrow's names.
-//! - A bad request is answered (kind `request`), it ends nothing, not even one that is no text. The end of the input
-//!   ends the process.
+//! - A bad request is answered (kind `request`), it ends nothing, not even one that is no text, or has more than 256 MiB.
+//!   The end of the input ends the process.
 //! - A response is complete or an error, so its rows are held until the query has ended: ask for no more rows than
 //!   memory has room for.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, RecordBatch};
@@ -32,26 +32,48 @@ use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
 use onehop_engine::{
-    Error, LedgerSnapshot, Output, Script, Session, Zone, column_texts, rows_in_zone, rows_with_far_texts,
+    Error, Executors, LedgerSnapshot, Output, Script, Session, Zone, column_texts, rows_in_zone, rows_with_far_texts,
     schema_in_zone,
 };
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
 
-/// Answers requests until the input ends. Fails only when input or output does.
-pub async fn run(session: &Session, mut input: impl BufRead, mut output: impl Write) -> Result<(), Stop> {
+/// Bytes of a request, at most.
+const MOST_REQUEST_BYTES: u64 = 256 << 20;
+
+/// Answers requests until the input ends.
+///
+/// # Errors
+/// Input or output fail, or the system has no threads for a statement.
+pub fn run(
+    executors: &Executors,
+    session: &Session,
+    mut input: impl BufRead,
+    mut output: impl Write,
+) -> Result<(), Stop> {
     let mut line = Vec::new();
     loop {
+        let unread = |e| Stop::System("cannot read requests from standard input".into(), e);
         line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        if read.map_err(|e| Stop::System("cannot read requests from standard input".into(), e))? == 0 {
+        if input.by_ref().take(MOST_REQUEST_BYTES).read_until(b'\n', &mut line).map_err(unread)? == 0 {
             return Ok(());
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let response = respond(session, &line).await;
+        let is_cut = line.len() as u64 == MOST_REQUEST_BYTES && line.last() != Some(&b'\n');
+        let response = match is_cut && input.skip_until(b'\n').map_err(unread)? > 0 {
+            true => {
+                let reason = format!("a request has {MOST_REQUEST_BYTES} bytes at most");
+                refused(&Value::Null, &Failure::Request(reason))
+            }
+            false => {
+                // Each has threads of its own: those of the one before may compute after it was stopped.
+                let executor = executors.lend(())?;
+                executor.handle().block_on(executor.scope().future(respond(session, &line)))
+            }
+        };
         output.write_all(response.as_bytes())?;
         output.write_all(b"\n")?;
         output.flush()?;
@@ -95,8 +117,12 @@ async fn respond(session: &Session, line: &[u8]) -> String {
     };
     match answer {
         Ok(answer) => format!("{{\"id\":{id},\"ok\":true,{answer}}}"),
-        Err(failure) => json!({ "id": id, "ok": false, "error": failure.to_json() }).to_string(),
+        Err(failure) => refused(&id, &failure),
     }
+}
+
+fn refused(id: &Value, failure: &Failure) -> String {
+    json!({ "id": id, "ok": false, "error": failure.to_json() }).to_string()
 }
 
 impl Request {
@@ -296,30 +322,31 @@ fn write_string(text: &str, out: &mut String) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use onehop_engine::{Database, DatabaseOptions};
+    use onehop_engine::{Database, DatabaseOptions, Executors};
     use serde_json::Value;
 
     use super::run;
 
-    async fn converse(requests: &str) -> Vec<Value> {
-        converse_in_bytes(requests.as_bytes()).await
+    fn converse(requests: &str) -> Vec<Value> {
+        converse_in_bytes(requests.as_bytes())
     }
 
-    async fn converse_in_bytes(requests: &[u8]) -> Vec<Value> {
+    fn converse_in_bytes(requests: &[u8]) -> Vec<Value> {
         let database = Database::memory(&DatabaseOptions::default()).unwrap();
         let session = database.session().unwrap();
         let mut output = Vec::new();
-        run(&session, requests, &mut output).await.unwrap();
+        let executors = Executors::new(Some(1)).unwrap();
+        run(&executors, &session, requests, &mut output).unwrap();
         String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    #[tokio::test]
-    async fn values_lose_nothing() {
+    #[test]
+    fn values_lose_nothing() {
         let sql = "SELECT 9223372036854775807 AS i, 0.1::double AS f, 'NaN'::double AS n, true AS b, NULL AS z, \
                    '12345678901234567890.123'::decimal(38,3) AS d, DATE '2024-02-29' AS day, 'a\\\"\u{e9}' AS s, \
                    make_array(1, NULL) AS l, 1e300::double AS big, '-inf'::double AS m";
         let request = serde_json::json!({ "id": [1, "x"], "sql": sql }).to_string();
-        let response = converse(&request).await.remove(0);
+        let response = converse(&request).remove(0);
         assert_eq!(response["ok"], true, "{response}");
         assert_eq!(response["id"], serde_json::json!([1, "x"]));
         assert_eq!(
@@ -333,11 +360,11 @@ mod tests {
         assert!(response["ledger"]["storage_to_host_bytes"].is_u64());
     }
 
-    #[tokio::test]
-    async fn dates_of_all_years_are_as_sql_writes_them() {
+    #[test]
+    fn dates_of_all_years_are_as_sql_writes_them() {
         let sql = "SELECT DATE '0044-03-15 BC' AS a, DATE '12000-01-01' AS b, DATE '262144-01-01' AS c, \
                    TIMESTAMP '12000-01-01 00:00:00' AS d, [DATE '262144-01-01', NULL] AS l, DATE '2024-02-29' AS e";
-        let response = converse(&serde_json::json!({ "sql": sql }).to_string()).await.remove(0);
+        let response = converse(&serde_json::json!({ "sql": sql }).to_string()).remove(0);
         assert_eq!(response["ok"], true, "{response}");
         assert_eq!(
             response["rows"][0].to_string(),
@@ -346,28 +373,26 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn a_request_that_is_no_text_is_answered_too() {
-        let responses = converse_in_bytes(b"{\"sql\":\"SELECT '\xff'\"}\n{\"id\":2,\"sql\":\"SELECT 1\"}").await;
+    #[test]
+    fn a_request_that_is_no_text_is_answered_too() {
+        let responses = converse_in_bytes(b"{\"sql\":\"SELECT '\xff'\"}\n{\"id\":2,\"sql\":\"SELECT 1\"}");
         assert_eq!(responses[0]["error"]["kind"], "request", "{}", responses[0]);
         assert_eq!((&responses[1]["id"], &responses[1]["ok"]), (&2.into(), &true.into()));
     }
 
-    #[tokio::test]
-    async fn rows_can_be_counted_without_printing() {
-        let response =
-            converse(r#"{"sql": "SELECT * FROM (VALUES (1), (2), (3)) AS t(a);", "rows": false}"#).await.remove(0);
+    #[test]
+    fn rows_can_be_counted_without_printing() {
+        let response = converse(r#"{"sql": "SELECT * FROM (VALUES (1), (2), (3)) AS t(a);", "rows": false}"#).remove(0);
         assert_eq!((&response["row_count"], &response["rows"]), (&3.into(), &Value::Array(vec![])));
     }
 
-    #[tokio::test]
-    async fn bad_requests_are_answered_and_end_nothing() {
+    #[test]
+    fn bad_requests_are_answered_and_end_nothing() {
         let responses = converse(
             "not json\n[]\n\n{\"id\":7}\n{\"sql\":\"SELECT 1; SELECT 2\"}\n{\"sql\":\" ; \"}\n\
              {\"sql\":\"SELECT 1\",\"rows\":2}\n{\"sql\":\"SELECT 1\",\"row\":true}\n{\"id\":8,\"sql\":\"SELEC\"}\n\
              {\"id\":9,\"sql\":\"SELECT 1\"}",
-        )
-        .await;
+        );
         assert_eq!(responses.len(), 9);
         for response in &responses[..7] {
             assert_eq!(response["error"]["kind"], "request", "{response}");

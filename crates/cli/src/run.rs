@@ -13,7 +13,8 @@ use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
 use crate::{
-    check, doctor, explain, functions, gpu, lab, message, pipe, rados, script, serve, settings, shell, store, user,
+    backup, check, doctor, explain, functions, gpu, lab, message, pipe, rados, script, serve, settings, shell, store,
+    user,
 };
 
 /// Does it; says what went wrong.
@@ -21,6 +22,8 @@ pub fn run(args: Args) -> Exit {
     let terminal = Terminal::detect();
     let ended = match args.command {
         Some(Command::Check(args)) => check::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Backup(args)) => backup::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Restore(args)) => backup::run_restore(&args, &terminal).map_err(Failure::from),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Gen(args)) => lab::generate::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Bench(what)) => bench(what, &terminal).map_err(Failure::from),
@@ -62,11 +65,11 @@ fn pipe(args: PipeArgs) -> Result<(), Stop> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
     settings::effective(&args.set)?;
     let options = DatabaseOptions { access, settings: args.set, ..DatabaseOptions::default() };
-    let runtime = client::runtime(&options)?;
+    let executors = client::executors(&options)?;
     let (_database, session) = client::open(args.path.as_deref(), &options)?;
     // Answers may be large: buffered, and flushed after each.
     let output = io::BufWriter::new(io::stdout().lock());
-    runtime.block_on(pipe::run(&session, io::stdin().lock(), output))
+    pipe::run(&executors, &session, io::stdin().lock(), output)
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {

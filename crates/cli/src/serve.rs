@@ -5,8 +5,8 @@ use std::path::Path;
 
 use onehop_engine::{Access, DatabaseOptions};
 use onehop_server::{LogTo, Options, Server, TlsFiles, Users};
-use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::args::ServeArgs;
 use crate::client;
@@ -22,14 +22,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Stop> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
     settings::effective(&args.set)?;
     let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
-    let workers = client::runtime(&options)?;
+    let executors = client::executors(&options)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(FRONT_THREADS);
-    let front = Builder::new_multi_thread().worker_threads(threads).thread_name("onehop-front").enable_all().build();
-    let front = front.map_err(|e| Stop::System("cannot start threads".into(), e))?;
+    let front = onehop_engine::front(threads)?;
     let path = client::directory(args.path.as_deref());
     let (database, session) = client::open(path, &options)?;
     drop(session);
-    let server = Server::bind(database, server_options(args)?, workers.handle().clone());
+    let server = Server::bind(database, server_options(args)?, executors.clone());
     let server = front.block_on(server).map_err(stop)?;
     if !args.quiet {
         let address = server.address().map_err(|e| Stop::System("cannot tell the address".into(), e))?;
@@ -47,12 +46,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Stop> {
     }
     front
         .block_on(async {
-            let ended = end_of_process()?;
-            server.run(ended).await;
+            let signals = signals()?;
+            server.run_until(told(signals.clone(), 1), told(signals, 2)).await;
             Ok::<(), io::Error>(())
         })
         .map_err(|e| Stop::System("cannot listen to signals".into(), e))?;
-    workers.shutdown_timeout(client::END_PATIENCE);
+    executors.shutdown(client::END_PATIENCE);
     front.shutdown_background();
     Ok(())
 }
@@ -64,11 +63,14 @@ fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificates, key)| TlsFiles { certificates, key }),
         metrics: args.metrics,
         http: args.http,
-        log: args.log.clone().map(|file| if file == Path::new("-") { LogTo::StandardError } else { LogTo::File(file) }),
+        log: args.log.as_deref().map(log_to),
+        audit: args.audit.as_deref().map(log_to),
         log_min_duration: args.log_min_duration.unwrap_or_default(),
         // What is empty in the environment is as if it were not there.
         otlp: args.otlp.clone().filter(|url| !url.is_empty()),
         max_connections: args.max_connections,
+        reserved_connections: args.reserved_connections,
+        max_logins: args.max_logins,
         max_queries: args.max_queries,
         max_queued: args.max_queued,
         grace: args.grace,
@@ -76,22 +78,37 @@ fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
     })
 }
 
-/// Done when the process is told to end.
-fn end_of_process() -> io::Result<impl Future<Output = ()>> {
+fn log_to(file: &Path) -> LogTo {
+    if file == Path::new("-") { LogTo::StandardError } else { LogTo::File(file.into()) }
+}
+
+/// How often the process has been told to end.
+fn signals() -> io::Result<watch::Receiver<u32>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+    let (count, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            count.send_modify(|signals| *signals += 1);
         }
-    })
+    });
+    Ok(counted)
+}
+
+/// Done when the process has been told so often.
+async fn told(mut signals: watch::Receiver<u32>, often: u32) {
+    // The counter lives as long as the process.
+    let _ = signals.wait_for(|signals| *signals >= often).await;
 }
 
 fn stop(e: onehop_server::Error) -> Stop {
     match e {
         onehop_server::Error::Listen { address, source } => Stop::System(format!("cannot listen at {address}"), source),
-        onehop_server::Error::Log { path, source } => {
-            Stop::System(format!("cannot open the log {}", path.display()), source)
+        onehop_server::Error::Log { name, path, source } => {
+            Stop::System(format!("cannot open {name} {}", path.display()), source)
         }
         refused => Stop::Usage(refused.to_string()),
     }

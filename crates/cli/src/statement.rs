@@ -4,14 +4,14 @@
 //! So a computation that does not yield cannot keep Ctrl-C or the progress bar waiting, writing overlaps computing, and
 //! a slow reader of our output slows the query down instead of filling memory.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::arrow::record_batch::RecordBatch;
-use onehop_engine::{Done, Engine, Error, ErrorKind, LedgerSnapshot, Output, Query, Session};
-use tokio::runtime::Handle;
+use onehop_engine::{Done, Engine, Error, ErrorKind, Executors, LedgerSnapshot, Output, Query, Session};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -59,7 +59,7 @@ enum Piece {
 /// Runs one statement on the engine's workers and prints its rows. Must be awaited on another runtime: it blocks when
 /// output blocks.
 pub async fn run(
-    workers: &Handle,
+    executors: &Executors,
     session: &Arc<Session>,
     sql: &str,
     view: &View,
@@ -68,7 +68,7 @@ pub async fn run(
     let busy = interrupts.busy();
     let before = session.query();
     let (sender, mut pieces) = mpsc::channel(QUEUED_BATCHES);
-    let mut task = workers.spawn(execute(Arc::clone(session), sql.to_string(), sender));
+    let mut task = executors.lend(())?.spawn(execute(Arc::clone(session), sql.to_string(), sender));
     let began = std::time::Instant::now();
     let written = write_all(&mut pieces, session, &before, view, &busy).await;
     let sink = match written {
@@ -115,6 +115,7 @@ async fn write_all(
     busy: &Busy<'_>,
 ) -> Result<Option<Sink>, Written> {
     let (mut sink, mut may_stop) = (None, true);
+    let mut overdue = pin!(session.overdue(before));
     let mut meter = Meter::new(if view.progress { Bar::Allowed } else { Bar::Off });
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -129,6 +130,7 @@ async fn write_all(
                 may_stop = false;
                 continue;
             }
+            error = &mut overdue => return Err(Stop::from(error).into()),
             _ = ticks.tick() => {
                 meter.tick(&session.query());
                 continue;

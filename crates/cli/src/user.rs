@@ -15,7 +15,7 @@ pub fn run(command: &UserCommand) -> Result<(), Stop> {
     match command {
         UserCommand::Add { file, name, role } => {
             let password = password(name).map_err(|e| Stop::System("cannot read a password".into(), e))?;
-            Users::at(file).add(name, &password, rights(*role)).map_err(stop)
+            Users::at(file).add(name, &password, role.map(rights)).map_err(stop)
         }
         UserCommand::Remove { file, name } => Users::at(file).remove(name).map_err(stop),
         UserCommand::List { file } => {

@@ -11,6 +11,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::catalog::SegmentEntry;
+use crate::limits::Limits;
 use crate::load::{SegmentSet, Target};
 use crate::place::{Placing, residence};
 use crate::session::CancelOnDrop;
@@ -50,7 +51,10 @@ impl Session {
         let database = self.database();
         let seen = database.snapshot();
         let table = writable_table(table, database, &seen)?;
-        let query = self.start_query(&format!("bulk load into {}", table.name), None);
+        let query = self.start_query(
+            &format!("bulk load into {}", table.name),
+            Limits::of(&self.current_settings()).without_time(),
+        );
         let entry = &table.entry;
         let schema = Arc::clone(&table.schema);
         let settings = self.current_settings();

@@ -5,6 +5,7 @@ use std::path::Path;
 use onehop_io::Ledger;
 
 use crate::database::{Access, Database, DatabaseOptions};
+use crate::repair::{self, Finding};
 use crate::{Error, ErrorKind, Result};
 
 /// What was looked at, and what is wrong with it.
@@ -24,6 +25,8 @@ pub struct CheckReport {
     pub verified_bytes: u64,
     /// What is wrong, each naming its file.
     pub problems: Vec<Problem>,
+    /// Files that are not where they belong. They do no harm, unless they are missing: that is a problem as well.
+    pub findings: Vec<Finding>,
 }
 
 /// What problems of the store itself are listed under.
@@ -52,7 +55,15 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckRep
 /// As [`check`].
 pub fn check_with(path: &Path, options: &DatabaseOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
     let options = DatabaseOptions { access: Access::ReadOnly, ..options.clone() };
-    let database = Database::open(path, &options)?;
+    check_open(&Database::open(path, &options)?, progress)
+}
+
+/// Checks an open database, as of its last commit: for tests.
+///
+/// # Errors
+/// As [`check`].
+#[doc(hidden)]
+pub fn check_open(database: &Database, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
     let snapshot = database.snapshot();
     let mut report = CheckReport::default();
     database.check_store(&mut |finding| {
@@ -73,20 +84,13 @@ pub fn check_with(path: &Path, options: &DatabaseOptions, progress: &mut dyn FnM
                     report.blocks += checked.blocks;
                     report.verified_bytes += checked.bytes;
                     report.problems.extend(checked.problems.into_iter().map(|p| problem(Error::from(p))));
-                    let is_there = |(block, row): (usize, u16)| {
-                        block < segment.blocks() && usize::from(row) < segment.block_rows(block)
-                    };
-                    if let Some((block, row)) = file.deleted.iter().flat_map(|rows| rows.rows()).find(|r| !is_there(*r))
-                    {
-                        let message =
-                            format!("{}: row {row} of block {block} is deleted, and is not there", file.entry.file);
-                        report.problems.push(problem(Error::new(ErrorKind::Corrupt, message)));
-                    }
+                    report.problems.extend(file.check_deleted().err().map(problem));
                 }
                 Err(error) => report.problems.push(problem(error)),
             }
             progress(report.files, all);
         }
     }
+    report.findings = repair::look(database)?;
     Ok(report)
 }

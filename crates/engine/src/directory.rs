@@ -1,15 +1,19 @@
-//! A database's directory: which files in it are ours, and the lock that keeps processes apart.
+//! A database's directory: which files in it are ours, the lock that keeps processes apart, and whether the names of what is
+//! open still lead to it.
 
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use onehop_io::Volume;
 use onehop_io::rados::fs::Id;
+use onehop_store::medium::NamedFile;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog};
 use crate::database::Access;
+use crate::orphans::LOST;
 use crate::remote::Orphans;
 use crate::{Error, ErrorKind, Result};
 
@@ -18,8 +22,9 @@ const SEGMENT_SUFFIX: &str = ".seg";
 pub(crate) const SEGMENTS_FOLDER: &str = "segments";
 const LOCK_FILE: &str = "LOCK";
 
-/// Removes segment files that no catalog mentions: what a crash, or a removal that failed, left behind.
-pub(crate) fn collect_orphans(
+/// Removes segment files on a cluster that no catalog mentions: what a crash, or a removal that failed, left behind. The mark of
+/// the directory says that they are this catalog's; [`orphans`](crate::orphans) is about those in a database's own directory.
+pub(crate) fn collect_remote_orphans(
     segments: &dyn Volume,
     catalog: &Catalog,
     access: Access,
@@ -44,9 +49,28 @@ pub(crate) fn refuse_lost_catalog(root: &dyn Volume, segments: &dyn Volume) -> R
     if !segments.list()?.iter().any(|name| is_segment_name(name)) {
         return Ok(());
     }
-    let message = format!("{}/{} is missing, and there are segment files", root.name(), catalog::STORE_FILE);
-    Err(Error::new(ErrorKind::Corrupt, message)
-        .with_hint("restore that file from a backup; to begin anew, remove the directory"))
+    Err(lost_catalog(root.name()))
+}
+
+fn lost_catalog(directory: &str) -> Error {
+    let message = format!("{directory}/{} is missing, and there are segment files", catalog::STORE_FILE);
+    Error::new(ErrorKind::Corrupt, message)
+        .with_hint("restore that file from a backup; to begin anew, remove the directory")
+}
+
+/// Why there is nothing to be read in a directory without a catalog: it has lost its own, or never had one.
+pub(crate) fn no_database(path: &Path) -> Error {
+    if let Err(e) = std::fs::metadata(path.join(catalog::STORE_FILE))
+        && e.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        return Error::new(ErrorKind::Io, format!("cannot open {}: {e}", path.display())).with_source(e);
+    }
+    let names = std::fs::read_dir(path.join(SEGMENTS_FOLDER)).into_iter().flatten().flatten();
+    if names.into_iter().any(|entry| is_segment_name(&entry.file_name().to_string_lossy())) {
+        return lost_catalog(&path.display().to_string());
+    }
+    Error::new(ErrorKind::NotFound, format!("there is no database at {}", path.display()))
+        .with_hint("open it without --readonly to make one")
 }
 
 /// The file of a segment of a table, by their ids; and by who writes it, where others might write there too.
@@ -55,6 +79,25 @@ pub(crate) fn segment_name(table: u64, segment: u64, writer: Option<Id>) -> Stri
         None => format!("{table:08}-{segment:08}{SEGMENT_SUFFIX}"),
         Some(writer) => format!("{table:08}-{segment:08}-{writer}{SEGMENT_SUFFIX}"),
     }
+}
+
+/// Greater numbers in a name are no ids of a catalog.
+const MOST_ID: u64 = 1 << 53;
+
+/// An id above those in the names of `lost+found`: of segments that a later store than this one may
+/// know. If that store is put back, their names must be free. Every other segment of the directory
+/// is the catalog's, and its ids are below the catalog's next.
+pub(crate) fn free_id(path: &Path) -> u64 {
+    let names = std::fs::read_dir(path.join(LOST)).into_iter().flatten().flatten();
+    let ids = names.filter_map(|entry| greatest_id(&entry.file_name().to_string_lossy()));
+    ids.max().map_or(0, |id| id + 1)
+}
+
+/// The greater of the ids in the name of a kept segment, which may have a number behind it.
+fn greatest_id(name: &str) -> Option<u64> {
+    let (ids, _) = name.split_once(SEGMENT_SUFFIX)?;
+    let mut ids = ids.split('-').map(|id| id.parse::<u64>().ok());
+    Some(ids.next()??.max(ids.next()??)).filter(|id| *id < MOST_ID)
 }
 
 /// Whether a name is one that [`segment_name`] makes: files that are not ours are left alone.
@@ -77,14 +120,69 @@ pub(crate) fn refuse_foreign_directory(path: &Path) -> Result<()> {
     let entries = std::fs::read_dir(path).map_err(|e| cannot_make(path, e))?;
     let names: Vec<String> =
         entries.filter_map(|entry| entry.ok().map(|e| e.file_name().to_string_lossy().into_owned())).collect();
-    // What there is without a store when making a database was cut short.
-    let is_begun = |name: &String| [LOCK_FILE, SEGMENTS_FOLDER, catalog::NEW_FILE].contains(&name.as_str());
+    // These are there without a store if making a database was cut short, and in the root of a file system.
+    let is_begun = |name: &String| [LOCK_FILE, SEGMENTS_FOLDER, LOST, catalog::NEW_FILE].contains(&name.as_str());
     let is_whole = |name: &String| [catalog::STORE_FILE, catalog::MANIFEST_FILE].contains(&name.as_str());
     if names.iter().any(is_whole) || names.iter().all(is_begun) {
         return Ok(());
     }
     let message = format!("{} is a directory with other things in it, not a database", path.display());
     Err(Error::new(ErrorKind::Invalid, message).with_hint("name an empty or a new directory"))
+}
+
+/// The names of the files of an open database. If another process removes or replaces a file, or the whole directory, the
+/// database acknowledges nothing more and removes no file.
+///
+/// A directory may move. Its old path must not lead to another one.
+#[derive(Debug)]
+pub(crate) struct Names {
+    directory: NamedFile,
+    lock: NamedFile,
+    store: NamedFile,
+    segments: Option<NamedFile>,
+}
+
+impl Names {
+    /// Those of a database at `path`, all of whose files are there; `lock` is its lock.
+    ///
+    /// # Errors
+    /// One of them is not to be found.
+    pub fn new(path: &Path, lock: &Lock) -> Result<Self> {
+        let of = |name: &Path, file: &dyn AsFd| NamedFile::new(name, file.as_fd()).map_err(|e| cannot_look(name, e));
+        let opened = |name: &Path| File::open(name).map_err(|e| cannot_look(name, e)).and_then(|file| of(name, &file));
+        let segments = path.join(SEGMENTS_FOLDER);
+        Ok(Self {
+            directory: opened(path)?,
+            lock: of(&path.join(LOCK_FILE), &lock.file)?,
+            store: opened(&path.join(catalog::STORE_FILE))?,
+            segments: if segments.is_dir() { Some(opened(&segments)?) } else { None },
+        })
+    }
+
+    /// Checks the names that a commit relies on. The store checks its own file itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] with what has happened to which file.
+    pub fn check_commit(&self) -> Result<()> {
+        self.lock.check(0)?;
+        self.directory.check_not_replaced()?;
+        Ok(())
+    }
+
+    /// Checks all names, before a segment file is made or removed.
+    ///
+    /// # Errors
+    /// As of [`check_commit`](Self::check_commit).
+    pub fn check_segments(&self) -> Result<()> {
+        self.check_commit()?;
+        self.store.check(0)?;
+        self.segments.as_ref().map_or(Ok(()), |segments| segments.check(0))?;
+        Ok(())
+    }
+}
+
+fn cannot_look(path: &Path, e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot look at {}: {e}", path.display())).with_source(e)
 }
 
 /// The operating system's lock, held until this is dropped.

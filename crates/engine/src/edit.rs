@@ -132,6 +132,12 @@ fn delete(table: &mut Table, file: &str, rows: &[(usize, u16)]) -> Result<Change
     Ok(Change::DeleteRows { table: id, file: file.to_string(), vectors })
 }
 
+/// Whether a segment of so many rows may have this vector: blocks have as many rows as a vector at least.
+pub(crate) fn may_have(rows: u64, vector: u32) -> bool {
+    let block = u64::from(vector) / BLOCK_VECTORS as u64;
+    block < rows.div_ceil(VECTOR_ROWS as u64)
+}
+
 /// What [`Change::DeleteRows`] wrote, read back: vectors of a segment.
 pub(crate) fn deleted_rows(vectors: impl IntoIterator<Item = (u32, VectorRows)>) -> DeletedRows {
     DeletedRows::new(vectors.into_iter().flat_map(|(vector, rows)| {

@@ -132,6 +132,8 @@ pub enum Rule {
     Length,
     /// A subquery that is a value has one row.
     OneRow,
+    /// A pattern is a regular expression.
+    Pattern,
 }
 
 /// Where in a statement's text: a line and a column, both from 1.
@@ -332,7 +334,7 @@ impl From<onehop_store::Error> for Error {
     fn from(e: onehop_store::Error) -> Self {
         use onehop_store::Error as Store;
         let kind = match e {
-            Store::Io { .. } | Store::Poisoned { .. } => ErrorKind::Io,
+            Store::Io { .. } | Store::Poisoned { .. } | Store::Displaced { .. } => ErrorKind::Io,
             Store::Corrupt { .. } | Store::Unknown { .. } => ErrorKind::Corrupt,
             Store::Locked { .. } => ErrorKind::Locked,
             Store::ReadOnly { .. } => ErrorKind::ReadOnly,
@@ -341,6 +343,9 @@ impl From<onehop_store::Error> for Error {
             _ => ErrorKind::Internal,
         };
         let hint = match kind {
+            _ if matches!(e, Store::Displaced { .. }) => {
+                Some("close the database, put the file back that belongs there, and open it again")
+            }
             ErrorKind::Corrupt => Some(
                 "restore the database directory from a backup; a newer onehop may know a format that this one does not",
             ),
@@ -437,9 +442,17 @@ impl From<DataFusionError> for Error {
                     let hint = refusal.contains(": argument ").then(|| hint.to_string());
                     return Self { hint, ..Self::new(ErrorKind::Invalid, refusal).with_source(other) };
                 }
+                if let Some(error) = bad_pattern(&message) {
+                    return error.with_source(other);
+                }
                 if let Some(refusal) = unmatched_call(&message) {
-                    let error = Self::new(ErrorKind::Invalid, refusal).with_source(other);
+                    let error = Self::new(ErrorKind::Invalid, refusal).of(Object::Function).with_source(other);
                     return error.with_hint("CAST(x AS type) makes one of another type of it");
+                }
+                if let Some(types) = behind(&message, "Cannot run range queries on datatype: ") {
+                    let message = format!("RANGE with an offset is not for the type {}", type_words::in_sql(types));
+                    let error = Self::new(ErrorKind::Invalid, message).with_source(other);
+                    return error.with_hint("ROWS BETWEEN counts rows, whatever their type");
                 }
                 if let Some(column) = ungrouped_column(&message) {
                     let message = format!("column \"{column}\" must be in GROUP BY, or in an aggregate function");
@@ -454,7 +467,14 @@ impl From<DataFusionError> for Error {
     }
 }
 
-/// What a function that somebody has written says of arguments that it does not take: DataFusion puts words before and behind it.
+/// The rest of a sentence that begins like this.
+fn behind<'a>(text: &'a str, beginning: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(beginning)?;
+    let rest = rest.lines().next()?;
+    Some(rest.strip_suffix('.').unwrap_or(rest))
+}
+
+/// What a function that a client has written says of arguments that it does not take: DataFusion puts words before and behind it.
 fn refused_argument(text: &str) -> Option<&str> {
     let (_, refusal) = text.split_once(" user-defined coercion failed with: Error during planning: ")?;
     let (refusal, _) = refusal.split_once(". No function matches ").unwrap_or((refusal, ""));
@@ -463,13 +483,32 @@ fn refused_argument(text: &str) -> Option<&str> {
 
 /// What DataFusion says of a function that does not take arguments of these types, behind a list of all that it has tried.
 fn unmatched_call(text: &str) -> Option<String> {
-    let (_, call) = text.split_once("No function matches the given name and argument types '")?;
+    if let Some(types) = behind(text, "Unavailable default cast for native type ") {
+        let (wanted, found) = types.split_once(" from physical type ")?;
+        let (wanted, found) = (type_words::in_sql(wanted), type_words::in_sql(found));
+        return Some(format!("a function takes {wanted}, and there is no conversion of {found} to it"));
+    }
+    let Some((_, call)) = text.split_once("No function matches the given name and argument types '") else {
+        // Of a call that it has not looked at before it needs its type, as in LIMIT.
+        let (call, _) = text.split_once("' failed to match any signature")?;
+        let (_, name) = call.rsplit_once("Function '")?;
+        return Some(format!("function {name} takes no arguments of these types"));
+    };
     let (call, _) = call.split_once("'. You might need")?;
     let (name, types) = call.strip_suffix(')')?.split_once('(')?;
     if types.is_empty() {
         return Some(format!("function {name} takes arguments"));
     }
     Some(format!("function {name} takes no arguments of the types ({})", type_words::in_sql(types)))
+}
+
+/// What Arrow says of a pattern of a column that is none.
+fn bad_pattern(text: &str) -> Option<Error> {
+    let (_, why) = text.split_once("Regular expression did not compile: ")?;
+    let why = why.strip_prefix("CompiledTooBig(").map_or(why, |_| "it is too large when it is compiled");
+    // The line that says what is wrong, behind those that show where.
+    let why = why.rsplit_once("error: ").map_or(why, |(_, why)| why).lines().next().unwrap_or(why);
+    Some(Error::new(ErrorKind::Data, format!("invalid regular expression: {why}")).breaking(Rule::Pattern))
 }
 
 /// The column that is neither grouped by nor aggregated.
@@ -495,6 +534,9 @@ fn shared_error(shared: &DataFusionError) -> Error {
         return Error { kind, object, rule, place, message: own.message.clone(), hint: own.hint.clone(), source: None };
     }
     let root = shared.find_root();
+    if let Some(error) = bad_pattern(&plain_message(root)) {
+        return error;
+    }
     let kind = kind_of(root);
     Error { hint: hint_for(root).or_else(|| hint_of(kind)), ..Error::new(kind, plain_message(root)) }
 }
@@ -505,6 +547,10 @@ fn kind_of(e: &DataFusionError) -> ErrorKind {
         DataFusionError::ArrowError(inner, _) => match &**inner {
             arrow::error::ArrowError::IoError(..) => ErrorKind::Io,
             arrow::error::ArrowError::MemoryError(_) => ErrorKind::Resources,
+            // A column of texts beyond 2 GiB.
+            arrow::error::ArrowError::ArithmeticOverflow(text) if text.contains("offset overflow") => {
+                ErrorKind::Resources
+            }
             _ => ErrorKind::Data,
         },
         DataFusionError::ParquetError(_) => ErrorKind::Data,

@@ -8,7 +8,7 @@ use onehop_io::Ledger;
 
 use crate::Query;
 use crate::activity::{Activities, Observers};
-use crate::timeout::TimeLimit;
+use crate::limits::Limits;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.
 const KEPT: usize = 256;
@@ -36,10 +36,10 @@ impl History {
     }
 
     /// A statement begins.
-    pub fn start(&self, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
+    pub fn start(&self, session: u64, text: &str, limits: Limits) -> Arc<Query> {
         let id = self.statements.fetch_add(1, Relaxed) + 1;
         let watched = (self.is_watched.load(Relaxed), self.observers.get());
-        let query = Query::start_below(&self.ledger, watched, (id, session), text, limit);
+        let query = Query::start_below(&self.ledger, watched, (id, session), text, limits);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten() {
         let history = History::default();
-        (0..KEPT + 3).for_each(|_| drop(history.start(1, "SELECT 1", None)));
+        (0..KEPT + 3).for_each(|_| drop(history.start(1, "SELECT 1", Limits::default())));
         let queries = history.queries();
         assert_eq!((queries.len(), queries[0].id()), (KEPT, 4));
     }
 
     #[test]
     fn long_texts_are_cut_between_letters() {
-        let query = History::default().start(1, &"\u{e4}".repeat(5000), None);
+        let query = History::default().start(1, &"\u{e4}".repeat(5000), Limits::default());
         assert!(query.text().ends_with("..."));
         assert!(query.text().len() < 5000);
     }

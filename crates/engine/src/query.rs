@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,15 +17,19 @@ use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{Stream, StreamExt};
+use onehop_governor::{self as governor, Account, Scope};
 use onehop_io::{Ledger, LedgerSnapshot};
 use onehop_postgres::{Server, View, without_addresses};
+use onehop_store::mutant::skips;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::activity::Observer;
 use crate::explain::{self, Explanation, Totals};
+use crate::limits::{Limited, Limits};
 use crate::lower::Refusal;
-use crate::timeout::{Alarm, TimeLimit};
+use crate::statement::Action;
+use crate::transaction::Transaction;
 use crate::watched::Watched;
 use crate::{Error, ErrorKind, Result};
 
@@ -58,7 +62,10 @@ pub struct Query {
     text: String,
     started_at: SystemTime,
     started: Instant,
-    limit: Option<TimeLimit>,
+    limits: Limits,
+    account: Arc<Account>,
+    /// Of its work, until its end is known.
+    scope: Mutex<Option<Scope>>,
     ended: OnceLock<Ended>,
     rows: AtomicU64,
     lowering: Mutex<Lowering>,
@@ -67,7 +74,6 @@ pub struct Query {
     total: AtomicU64,
     ledger: Arc<Ledger>,
     is_cancelled: AtomicBool,
-    course: AtomicU8,
     /// Somebody wants to know how many rows each step has seen.
     counts_steps: AtomicBool,
     /// Files of other formats that it reads, by the paths it was given.
@@ -77,6 +83,8 @@ pub struct Query {
     watched: Option<Watched>,
     /// What it sees of other databases, until it is over.
     views: Mutex<Vec<Arc<View>>>,
+    /// Its action outside of the database.
+    action: OnceLock<Action>,
     /// Who is told that it is over.
     observer: Option<Weak<dyn Observer>>,
 }
@@ -141,13 +149,6 @@ impl QueryState {
     }
 }
 
-/// Of a statement's course: it may be stopped.
-const OPEN: u8 = 0;
-/// Its changes are being committed, or are.
-const SETTLED: u8 = 1;
-/// It was stopped before that.
-const STOPPED: u8 = 2;
-
 /// How a statement ended.
 #[derive(Debug)]
 struct Ended {
@@ -160,9 +161,16 @@ struct Ended {
 const KEPT_TEXT_BYTES: usize = 4096;
 
 impl Query {
-    /// A statement that begins now, and may take so long.
-    pub(crate) fn start(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Self> {
-        Arc::new(Self::new(id, session, text, limit))
+    /// A statement that begins now, within limits.
+    pub(crate) fn start(id: u64, session: u64, text: &str, limits: Limits) -> Arc<Self> {
+        Arc::new(Self::new(id, session, text, limits))
+    }
+
+    /// None: what a session has run before its first statement.
+    pub(crate) fn none(session: u64) -> Arc<Self> {
+        let none = Self::new(0, session, "", Limits::default());
+        none.end(QueryState::Done, None);
+        Arc::new(none)
     }
 
     /// The same, whose ledger is below another one, whose plan is kept if somebody watches, and whose end somebody is told.
@@ -171,14 +179,16 @@ impl Query {
         (is_watched, observer): (bool, Option<Weak<dyn Observer>>),
         (id, session): (u64, u64),
         text: &str,
-        limit: Option<TimeLimit>,
+        limits: Limits,
     ) -> Arc<Self> {
         let watched = is_watched.then(Watched::default);
         let ledger = Arc::new(Ledger::below(ledger));
-        Arc::new(Self { ledger, watched, observer, ..Self::new(id, session, text, limit) })
+        Arc::new(Self { ledger, watched, observer, ..Self::new(id, session, text, limits) })
     }
 
-    fn new(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Self {
+    fn new(id: u64, session: u64, text: &str, limits: Limits) -> Self {
+        let account = limits.account(id);
+        let scope = governor::current().with_account(Arc::clone(&account));
         Self {
             id,
             session,
@@ -188,25 +198,42 @@ impl Query {
             rows: AtomicU64::new(0),
             lowering: Mutex::default(),
             started: Instant::now(),
-            limit,
+            limits,
+            account,
+            scope: Mutex::new(Some(scope)),
             planned_ns: AtomicU64::new(0),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             ledger: Arc::default(),
             is_cancelled: AtomicBool::new(false),
-            course: AtomicU8::new(OPEN),
             counts_steps: AtomicBool::new(false),
             files: Mutex::default(),
             notices: Mutex::default(),
             watched: None,
             views: Mutex::default(),
+            action: OnceLock::new(),
             observer: None,
         }
     }
 
-    /// How long it may take.
-    pub(crate) fn limit(&self) -> Option<TimeLimit> {
-        self.limit
+    /// What it may take.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What it takes.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// The scope of its work; of no statement once its end is known.
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+    }
+
+    /// The error that it ends in, if it was stopped.
+    pub(crate) fn stopped(&self) -> Option<Error> {
+        self.account.reason().map(|reason| self.limits.error(reason))
     }
 
     /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
@@ -219,23 +246,24 @@ impl Query {
     /// Sees to it that it changes nothing any more; `false` if its changes are being committed: it ends as it would have then,
     /// soon, and who told it to stop has to hear that they are there.
     pub fn try_stop(&self) -> bool {
-        self.course.compare_exchange(OPEN, STOPPED, SeqCst, SeqCst) != Err(SETTLED)
+        self.account.cancel()
     }
 
     /// Its changes are about to be committed: nobody stops it from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`] if somebody has.
+    /// It was stopped before: [`ErrorKind::Cancelled`], [`ErrorKind::Timeout`] or [`ErrorKind::Resources`].
     pub(crate) fn settle(&self) -> Result<()> {
-        match self.course.compare_exchange(OPEN, SETTLED, SeqCst, SeqCst) {
-            Ok(_) | Err(SETTLED) => Ok(()),
-            Err(_) => Err(Error::new(ErrorKind::Cancelled, "the query was cancelled")),
+        let settled = self.account.settle();
+        if skips("commit.settle") {
+            return Ok(());
         }
+        settled.map_err(|reason| self.limits.error(reason))
     }
 
     /// Whether its changes are being committed, or are.
     pub fn is_settled(&self) -> bool {
-        self.course.load(SeqCst) == SETTLED
+        self.account.is_settled()
     }
 
     /// It is over. What is said first counts.
@@ -257,6 +285,9 @@ impl Query {
         if let Some(watched) = &self.watched {
             watched.end(|plan, moment| self.explained(plan, moment, watched));
         }
+        // Its work may go on, and then keeps the scope.
+        let scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(scope);
         let views = std::mem::take(&mut *self.views());
         drop(views);
         if let Some(observer) = self.observer.as_ref().and_then(Weak::upgrade) {
@@ -408,8 +439,9 @@ impl Query {
         self.counts_steps.load(Relaxed)
     }
 
+    /// True if its work has to end: its client is gone, or it reached a limit.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Relaxed)
+        self.is_cancelled.load(Relaxed) || self.account.reason().is_some()
     }
 
     pub(crate) fn reads_file(&self, path: &str) {
@@ -417,6 +449,21 @@ impl Query {
         if !files.iter().any(|known| known == path) {
             files.push(path.to_string());
         }
+    }
+
+    /// Files of other formats that it has read, by the paths it was given.
+    pub fn files(&self) -> Vec<String> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It is about to do this. Of several, the first is kept.
+    pub(crate) fn acts(&self, action: Action) {
+        let _ = self.action.set(action);
+    }
+
+    /// Its action outside of the database, done or about to be.
+    pub fn action(&self) -> Option<&Action> {
+        self.action.get()
     }
 
     /// Something that its user should know, said once.
@@ -437,7 +484,7 @@ impl Query {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let mut task = Task(tokio::spawn(OnLargeStack(Box::pin(work))));
+        let mut task = Task(tokio::spawn(self.scope().future(OnLargeStack(Box::pin(work)))));
         (&mut task.0).await.unwrap_or_else(|e| Err(died(e)))
     }
 
@@ -514,26 +561,45 @@ pub struct Rows {
     batches: mpsc::Receiver<RecordBatch>,
     /// Fills `batches`; `None` when it has ended, and said how.
     task: Option<Task<Result<()>>>,
-    /// Rings when they take too long.
-    alarm: Option<Alarm>,
+    /// Ends when the statement is stopped.
+    limited: Option<Limited>,
     query: Arc<Query>,
+    /// The flag of the transaction that the rows are read in.
+    failure: Option<Arc<AtomicBool>>,
 }
 
 impl Rows {
     /// The rows of a stream, which a task runs from now on.
-    pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Result<Self> {
-        // What comes back of changes is told, however long that takes.
-        let limit = query.limit.filter(|_| !query.is_settled());
-        let alarm = limit.map(TimeLimit::alarm).transpose()?;
+    pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Self {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let schema = stream.schema();
-        let task = Some(Task(tokio::spawn(hand_over(stream, sender))));
-        Ok(Self { schema, batches, task, alarm, query: Arc::clone(query) })
+        let account = Arc::clone(query.account());
+        let task = Some(Task(tokio::spawn(query.scope().future(hand_over(stream, sender, account)))));
+        Self { schema, batches, task, limited: Some(Limited::new(query)), query: Arc::clone(query), failure: None }
+    }
+
+    /// The same rows, whose error has a transaction fail.
+    pub(crate) fn or_fail(mut self, transaction: &Transaction) -> Self {
+        self.failure = Some(transaction.failure());
+        self
+    }
+
+    /// They end in an error.
+    fn fail(&mut self, error: &Error) {
+        self.query.failed(error);
+        if let Some(failure) = &self.failure {
+            failure.store(true, SeqCst);
+        }
     }
 
     /// The columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Waits until their statement is stopped. A caller that keeps rows without reading them drops them then.
+    pub fn stopped(&self) -> impl Future<Output = Error> + Send + 'static {
+        Limited::new(&self.query)
     }
 }
 
@@ -551,10 +617,10 @@ impl Stream for Rows {
             return Poll::Ready(None);
         }
         // Before the rows: there may be ever more of them.
-        if let Some(Poll::Ready(e)) = self.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
-            self.query.failed(&e);
+        if let Some(Poll::Ready(e)) = self.limited.as_mut().map(|limited| Pin::new(limited).poll(cx)) {
+            self.fail(&e);
             self.query.cancel();
-            (self.task, self.alarm) = (None, None);
+            (self.task, self.limited) = (None, None);
             return Poll::Ready(Some(Err(e)));
         }
         if let Some(batch) = ready!(self.batches.poll_recv(cx)) {
@@ -567,10 +633,10 @@ impl Stream for Rows {
         // A channel that is closed says nothing about why: results that did not end well must not look whole.
         let Some(task) = &mut self.task else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(&mut task.0).poll(cx)).unwrap_or_else(|e| Err(died(e)));
-        (self.task, self.alarm) = (None, None);
-        let error = ended.err().map(|e| self.query.explain(e));
+        (self.task, self.limited) = (None, None);
+        let error = ended.err().map(|e| self.query.stopped().unwrap_or_else(|| self.query.explain(e)));
         match &error {
-            Some(error) => self.query.failed(error),
+            Some(error) => self.fail(error),
             None => self.query.done(),
         }
         Poll::Ready(error.map(Err))
@@ -593,10 +659,21 @@ fn shortened(text: &str) -> String {
     }
 }
 
-async fn hand_over(mut stream: SendableRecordBatchStream, batches: mpsc::Sender<RecordBatch>) -> Result<()> {
+/// Hands batches to a reader. If the statement is stopped while a batch waits for its reader, the operators go at once.
+async fn hand_over(
+    mut stream: SendableRecordBatchStream,
+    batches: mpsc::Sender<RecordBatch>,
+    account: Arc<Account>,
+) -> Result<()> {
     while let Some(batch) = stream.next().await {
+        let sent = tokio::select! {
+            biased;
+            sent = batches.send(batch?) => sent,
+            // The reader hears of it when it reads on.
+            _ = account.stopped() => break,
+        };
         // Without a reader there is nobody to tell.
-        if batches.send(batch?).await.is_err() {
+        if sent.is_err() {
             break;
         }
     }
@@ -634,6 +711,31 @@ fn died(e: JoinError) -> Error {
 /// What a panic comes to. The session goes on: statements share nothing that one could leave half done.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    // Tokio's words for a thread that the system refuses.
+    if let Some(refused) = text.and_then(|text| text.strip_prefix("OS can't spawn worker thread: ")) {
+        let message = format!("the system has no more threads for the statement: {refused}");
+        return Error::new(ErrorKind::Resources, message).with_hint(
+            "lower threads (SET threads = 1), or let this process have more (ulimit -u, ulimit -v, pids.max of its \
+             control group)",
+        );
+    }
     let message = format!("something that must not happen did: {}", text.unwrap_or("a panic"));
     Error::new(ErrorKind::Internal, message).with_hint("please report it, with the statement")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::panicked;
+    use crate::ErrorKind;
+
+    #[test]
+    fn a_thread_that_the_system_refuses_is_no_bug() {
+        let words = "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)".to_string();
+        let refused = panicked(&words);
+        assert_eq!(refused.kind(), ErrorKind::Resources);
+        assert!(
+            refused.message().contains("os error 11") && refused.hint().is_some_and(|hint| hint.contains("threads"))
+        );
+        assert_eq!(panicked(&"a bug").kind(), ErrorKind::Internal);
+    }
 }

@@ -6,9 +6,10 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
 
 use arrow::datatypes::DataType;
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
@@ -24,7 +25,9 @@ use crate::explain::{ExplainMode, Explanation};
 use crate::files::{self, CountingRegistry, Sites};
 use crate::functions;
 use crate::learn::Learning;
+use crate::limits::{self, Limits};
 use crate::lower::Fusing;
+use crate::memory_pool;
 use crate::place::Placing;
 use crate::planner;
 use crate::postgres::parameters::{Shared as Parameters, zone_in_arrow};
@@ -36,9 +39,9 @@ use crate::resolve::{self, Names as BoundNames};
 use crate::rights::Rights;
 use crate::settings::{Setting, SettingSource, Settings};
 use crate::snapshot::Snapshot;
+use crate::spill::SpillFiles;
 use crate::statement::{self, ClientCopy, Context, Described, Shapes, Work};
 use crate::temporary::Temporary;
-use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
 
@@ -52,6 +55,8 @@ pub struct Session {
     /// The planner's state and the runtime, made anew when a setting that they depend on changes.
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
+    /// When the next statement came, if that was before it begins.
+    came: Mutex<Option<Instant>>,
     transaction: Mutex<Option<Transaction>>,
     /// Its own tables, from when the first was made.
     temporary: OnceLock<Temporary>,
@@ -113,7 +118,8 @@ impl Session {
             database,
             settings: Mutex::new(Arc::new(settings)),
             base: Mutex::new(base),
-            current: Mutex::new(Query::start(0, id, "", None)),
+            current: Mutex::new(Query::none(id)),
+            came: Mutex::default(),
             transaction: Mutex::default(),
             temporary: OnceLock::new(),
             prepared: Mutex::default(),
@@ -171,9 +177,9 @@ impl Session {
     /// # Errors
     /// Those that its plan would have.
     pub async fn describe(&self, prepared: &Prepared, declared: &[Option<DataType>]) -> Result<Described> {
-        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
+        let limits = Limits::of(&self.current_settings());
         // It is no statement of its own: what runs goes on being what `query` tells of.
-        let context = self.context_of(Query::start(0, self.id, prepared.text(), limit));
+        let context = self.context_of(Query::start(0, self.id, prepared.text(), limits));
         watched(&context.query, pin!(statement::describe(prepared, declared, &context))).await
     }
 
@@ -199,8 +205,10 @@ impl Session {
 
     /// What a statement that begins now is carried out with.
     fn context(&self, statement: &str) -> Context<'_> {
-        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
-        self.context_of(self.start_query(statement, limit))
+        let limits = self.limits();
+        // The next one of the same text comes when this one is done.
+        self.came.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.context_of(self.start_query(statement, limits))
     }
 
     fn context_of(&self, query: Arc<Query>) -> Context<'_> {
@@ -331,8 +339,8 @@ impl Session {
         }
     }
 
-    /// Tells the transaction, if there is one, that something in it has gone wrong: rows that could not be delivered, or a
-    /// statement that was abandoned. All that is left is to end it.
+    /// Fails the transaction, if there is one, for something that neither a statement nor its rows have said: rows that
+    /// could not be delivered, or a statement that was abandoned. All that is left is to end it.
     pub fn fail_transaction(&self) {
         if let Some(transaction) = self.transaction_slot().as_mut() {
             transaction.failed();
@@ -370,6 +378,29 @@ impl Session {
         let now = self.query();
         // It may not have begun yet.
         Arc::ptr_eq(&now, before) || now.try_stop()
+    }
+
+    /// A statement has come: its time counts from now on, and not from when it begins. It may wait for a
+    /// place, and has to be parsed.
+    pub fn statement_came(&self) {
+        *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Ends, with its error, when a statement that has come and not begun is out of time.
+    pub async fn out_of_time(&self) -> Error {
+        limits::out_of_time(self).await
+    }
+
+    /// What a statement may take that comes to it.
+    pub(crate) fn limits(&self) -> Limits {
+        let came = *self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        Limits::of(&self.current_settings()).since(came)
+    }
+
+    /// Ends, with its error, when the statement that came after `before` was stopped by a limit and its work
+    /// has not said so: it may compute for long. To be polled by a thread that computes nothing.
+    pub async fn overdue(&self, before: &Arc<Query>) -> Error {
+        limits::overdue(self, before).await
     }
 
     /// The database.
@@ -482,8 +513,8 @@ impl Session {
         Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn start_query(&self, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
-        let query = self.database.history().start(self.id, text, limit);
+    pub(crate) fn start_query(&self, text: &str, limits: Limits) -> Arc<Query> {
+        let query = self.database.history().start(self.id, text, limits);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&query);
         query
     }
@@ -507,7 +538,7 @@ impl Session {
         if let Some(zone) = self.zone() {
             state.config_mut().options_mut().execution.time_zone = Some(zone);
         }
-        let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
+        let sites = Sites::new(Arc::clone(self.database.connections()), &settings).of_query(query);
         state.config_mut().set_extension(Arc::new(sites));
         let scope = Arc::new(Scope {
             snapshot: Arc::clone(snapshot),
@@ -609,10 +640,7 @@ pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<
     let guard = CancelOnDrop::new(query);
     let work = AssertUnwindSafe(work).catch_unwind();
     let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
-    let outcome = match query.limit() {
-        Some(limit) => limit.hold(query, work).await,
-        None => work.await,
-    };
+    let outcome = limits::hold(query, query.scope().future(work)).await;
     let outcome = outcome.map_err(|e| query.explain(e)).inspect_err(|e| query.failed(e));
     if !outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
         guard.disarm();
@@ -651,8 +679,10 @@ impl Base {
         planner::check_left_out()?;
         let config = SessionConfig::new()
             .with_target_partitions(settings.threads())
+            .with_sort_spill_reservation_bytes(memory_pool::to_merge(settings.memory_limit_bytes(), settings.threads()))
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
+            .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA)
+            .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
         let state = files::json::configure(planner::configure(config, builder)).build();
         let mut planning = state.clone();
@@ -687,19 +717,9 @@ impl Runtimes {
     }
 }
 
-/// Names the largest consumers in its out-of-memory errors.
-const CONSUMERS_IN_ERRORS: usize = 3;
-
 fn runtime(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
-    let limit = usize::try_from(settings.memory_limit_bytes()).unwrap_or(usize::MAX);
-    let consumers = std::num::NonZeroUsize::new(CONSUMERS_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
-    let pool = TrackConsumersPool::new(FairSpillPool::new(limit), consumers);
-    let place = settings.temp_directory();
-    let unusable = |e| {
-        let message = format!("the setting temp_directory, {}, cannot be used: {}", place.display(), Error::from(e));
-        Error::new(ErrorKind::Io, message)
-            .with_hint("SET temp_directory = 'PATH' of a directory that can be written to")
-    };
-    let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
-    builder.with_temp_file_path(&place).build_arc().map_err(unusable)
+    let pool = memory_pool::pool(settings.memory_limit_bytes());
+    let files = Arc::new(SpillFiles::new(settings.temp_directory()));
+    let disk = DiskManagerBuilder::default().with_temp_file_factory(files);
+    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?)
 }

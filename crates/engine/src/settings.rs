@@ -73,6 +73,15 @@ const MIN_CEPH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings of the process and its machine, which only an admin's session changes.
 const OF_ADMINS: [&str; 4] = ["memory_limit", "temp_directory", "functions.*", "ceph.*"];
 
+/// Returns true for a setting of the process and its machine, which only an admin's session
+/// changes.
+pub fn reaches_outside(name: &str) -> bool {
+    OF_ADMINS.iter().any(|of_admins| match of_admins.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == *of_admins,
+    })
+}
+
 const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "threads",
@@ -324,6 +333,8 @@ impl DeviceNames {
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: BTreeMap<&'static str, (String, SettingSource)>,
+    /// The values of those that the environment or flags have set: what RESET goes back to.
+    given: BTreeMap<&'static str, (String, SettingSource)>,
     /// What their session may do. No setting: it stays as it is.
     rights: Rights,
     /// Read from the values whenever one has changed.
@@ -342,8 +353,12 @@ struct OfEachStatement {
 impl Settings {
     /// Defaults, then the environment, then `given`.
     pub fn new(given: &[(String, String)]) -> Result<Self> {
-        let mut settings =
-            Self { values: BTreeMap::new(), rights: Rights::default(), of_each_statement: OfEachStatement::default() };
+        let mut settings = Self {
+            values: BTreeMap::new(),
+            given: BTreeMap::new(),
+            rights: Rights::default(),
+            of_each_statement: OfEachStatement::default(),
+        };
         settings.read();
         for definition in DEFINITIONS {
             let variable = environment_name(definition.name);
@@ -367,23 +382,29 @@ impl Settings {
             Error::new(ErrorKind::Invalid, format!("{name} cannot be '{value}': it takes {wanted}"))
                 .breaking(Rule::Setting)
         })?;
+        if source != SettingSource::Session {
+            self.given.insert(definition.name, (value.clone(), source));
+        }
         self.values.insert(definition.name, (value, source));
         self.read();
         Ok(())
     }
 
-    /// Back to the default.
+    /// Back to what the environment or a flag says, or else to the default.
     pub fn reset(&mut self, name: &str) -> Result<()> {
         let definition = definition(name)?;
         self.check_right(definition, SettingSource::Session)?;
-        self.values.remove(definition.name);
+        match self.given.get(definition.name) {
+            Some(given) => drop(self.values.insert(definition.name, given.clone())),
+            None => drop(self.values.remove(definition.name)),
+        }
         self.read();
         Ok(())
     }
 
-    /// What this session has changed, back to their defaults.
+    /// All that this session has changed, back as [`reset`](Self::reset) does.
     pub fn reset_all(&mut self) {
-        self.values.retain(|_, (_, source)| *source != SettingSource::Session);
+        self.values = self.given.clone();
         self.read();
     }
 
@@ -410,11 +431,7 @@ impl Settings {
 
     fn check_right(&self, definition: &Definition, source: SettingSource) -> Result<()> {
         let name = definition.name;
-        let reaches_out = OF_ADMINS.iter().any(|of_admins| match of_admins.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == *of_admins,
-        });
-        match source == SettingSource::Session && reaches_out {
+        match source == SettingSource::Session && reaches_outside(name) {
             true => self.rights.need(Rights::Admin, &format!("to change {name}")),
             false => Ok(()),
         }
@@ -742,7 +759,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
-fn format_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{:.1}GiB", b as f64 / (1u64 << 30) as f64),
         b => format!("{:.1}MiB", b as f64 / (1u64 << 20) as f64),
@@ -799,5 +816,20 @@ mod tests {
             assert_eq!(settings.gpu_path(), path);
         }
         assert!(settings.set("gpu.path", "buffered", SettingSource::Session).is_err());
+    }
+
+    #[test]
+    fn reset_goes_back_to_what_a_flag_says() {
+        let mut settings = Settings::new(&[("threads".into(), "3".into())]).unwrap();
+        for reset_all in [false, true] {
+            settings.set("threads", "5", SettingSource::Session).unwrap();
+            settings.set("memory_limit", "2GiB", SettingSource::Session).unwrap();
+            match reset_all {
+                true => settings.reset_all(),
+                false => ["threads", "memory_limit"].iter().for_each(|name| settings.reset(name).unwrap()),
+            }
+            assert_eq!((settings.threads(), settings.get("threads").unwrap().source), (3, SettingSource::Flag));
+            assert_eq!(settings.get("memory_limit").unwrap().source, SettingSource::Default);
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, Volume};
 use onehop_segment::{DeletedRows, Segment};
+use onehop_store::mutant::skips;
 
 use crate::catalog::{Catalog, CatalogStore, Change, SegmentEntry, TableEntry, row, stands_on_nothing};
 use crate::edit::{self, TableEdit};
@@ -100,6 +101,18 @@ impl TableSegment {
     pub fn live_rows(&self) -> u64 {
         self.file.entry.rows.saturating_sub(fresh::count_of(self.deleted.as_ref()))
     }
+
+    /// Sees to it that rows which are deleted are there. The catalog alone does not know the lengths of blocks.
+    pub(crate) fn check_deleted(&self) -> Result<()> {
+        let Some(deleted) = &self.deleted else { return Ok(()) };
+        let segment = self.segment()?;
+        let is_there =
+            |(block, row): &(usize, u16)| *block < segment.blocks() && usize::from(*row) < segment.block_rows(*block);
+        match deleted.rows().find(|row| !is_there(row)) {
+            None => Ok(()),
+            Some((block, row)) => Err(self.corrupt(&format!("has no row {row} of block {block}, which is deleted"))),
+        }
+    }
 }
 
 impl Deref for TableSegment {
@@ -165,6 +178,9 @@ impl SegmentFile {
 
     /// A whole segment under the wrong name is as bad as a damaged one.
     fn check(&self, segment: &Segment) -> Result<()> {
+        if skips("segment.identity") {
+            return Ok(());
+        }
         if segment.rows() != self.entry.rows {
             let (has, says) = (segment.rows(), self.entry.rows);
             return Err(self.corrupt(&format!("has {has} rows, and the catalog says {says}")));
@@ -352,7 +368,7 @@ impl Snapshot {
         let seen_table = seen.tables.get(name);
         let here = self.tables.get(name).filter(|here| seen_table.is_some_and(|seen| seen.entry.id == here.entry.id));
         let Some(here) = here else { return Err(dropped(name)) };
-        if edit.removes() && !seen_table.is_some_and(|seen| Arc::ptr_eq(seen, here)) {
+        if edit.removes() && !seen_table.is_some_and(|seen| Arc::ptr_eq(seen, here)) && !skips("commit.conflict") {
             // What it looked at has not happened.
             if self.is_of_later_epoch(seen) {
                 return Err(stands_on_nothing());
@@ -383,8 +399,12 @@ pub(crate) fn load(
     for table in snapshot.tables.iter_mut() {
         let table = Arc::make_mut(table);
         for segment in &mut table.segments {
-            let mut vectors = Vec::new();
+            let (mut vectors, mut deleted) = (Vec::new(), 0);
             store.deleted(table.entry.id, &segment.file.entry.file, &mut |vector, rows| {
+                deleted += rows.places().count() as u64;
+                if !edit::may_have(segment.entry.rows, vector) || deleted > segment.entry.rows {
+                    return Err(segment.corrupt(&format!("has no rows to delete as vector {vector} of it says")));
+                }
                 vectors.push((vector, rows));
                 Ok(())
             })?;
@@ -396,10 +416,19 @@ pub(crate) fn load(
                 let message = format!("row {id} of table \"{}\" in the store is corrupt: {reason}", table.name);
                 Error::new(ErrorKind::Corrupt, message).with_hint("restore the database directory from a backup")
             })?;
+            if id >= fresh::MOST_IDS {
+                let message =
+                    format!("a row of table \"{}\" in the store is corrupt: its id cannot be {id}", table.name);
+                return Err(
+                    Error::new(ErrorKind::Corrupt, message).with_hint("restore the database directory from a backup")
+                );
+            }
             ids.push(id);
             Ok(())
         })?;
-        next_row = next_row.max(ids.last().map_or(0, |last| last + 1));
+        if !skips("open.next-row") {
+            next_row = next_row.max(ids.last().map_or(0, |last| last + 1));
+        }
         table.fresh = match ids.is_empty() {
             true => Arc::default(),
             false => Arc::new(FreshRows::stored(decoder.finish()?, ids)?),

@@ -149,6 +149,8 @@ fn table_of(change: &Change) -> Option<u64> {
         | Change::DropModel { .. }
         | Change::PutFunction { .. }
         | Change::DropFunction { .. }
-        | Change::PutPlace { .. } => None,
+        | Change::PutPlace { .. }
+        | Change::PutIdentity { .. }
+        | Change::ForgetRemoved { .. } => None,
     }
 }

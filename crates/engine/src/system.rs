@@ -11,6 +11,7 @@ use arrow::array::{
 };
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use onehop_governor::{self as governor, Usage};
 use onehop_io::LedgerSnapshot;
 use onehop_pipeline::backend::{Backend, Resident, SegmentKey};
 use onehop_segment::{BlockCache, EncodingCode};
@@ -326,10 +327,18 @@ fn attached_table(attached: &Attached) -> Result<RecordBatch> {
 
 /// What takes memory, and how much it may take, where that is known.
 fn memory_table(cache: &BlockCache, runtimes: &Runtimes, known: &Known) -> Result<RecordBatch> {
+    let Usage { counted, overhead, resident } = governor::usage();
+    let process = [("process", resident), ("allocated", counted), ("program and free pages", overhead)];
+    let process = process.into_iter().filter(|_| governor::is_counting());
+    let process = process.map(|(name, bytes)| (name.to_string(), bytes, None));
     let blocks = ("block cache".to_string(), cache.bytes() as u64, Some(cache.budget() as i64));
     // One for each limit that is in force.
     let statements = |(limit, used)| ("statements".to_string(), used, i64::try_from(limit).ok());
-    let host = std::iter::once(blocks).chain(runtimes.memory().into_iter().map(statements));
+    let reserved = runtimes.memory().into_iter().map(statements);
+    let each = governor::accounts().into_iter().filter(|_| governor::is_counting());
+    let each = each
+        .map(|account| (format!("statement {}", account.id()), account.bytes(), i64::try_from(account.limit()).ok()));
+    let host = process.chain([blocks]).chain(reserved).chain(each);
     let devices = known.devices().map_or(&[][..], |devices| devices.found());
     let resident = |device: &Arc<dyn Backend>| device.residency().map(|residency| residency.list());
     let columns = devices.iter().filter_map(|device| {

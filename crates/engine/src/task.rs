@@ -4,21 +4,68 @@
 //! by whoever waits for it, a task of a runtime that looks after clients. Such work may come to something long after all, a
 //! checkpoint say: there it waits for [`long`], and goes over to the workers between two polls, as it is.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::runtime::Handle;
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::future::BoxFuture;
+use onehop_governor::{self as governor, ScopedFuture};
+use onehop_store::simulation;
 use tokio::task::{JoinError, JoinHandle};
+
+use crate::executors::Executor;
+
+/// Work that blocks, on a thread of its own, for the statement that this thread works for.
+pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let work = governor::bind(work);
+    // A simulation has one thread, and an order of all that is done.
+    match simulation::is_on() {
+        true => tokio::spawn(async move { work() }),
+        false => tokio::task::spawn_blocking(work),
+    }
+}
+
+/// A future for another task, for the statement that this thread works for.
+pub(crate) fn scoped<F: Future>(future: F) -> ScopedFuture<F> {
+    governor::current().future(future)
+}
+
+/// Carries scopes to the tasks that DataFusion's operators start.
+struct Carrier;
+
+impl JoinSetTracer for Carrier {
+    fn trace_future(&self, future: BoxFuture<'static, Erased>) -> BoxFuture<'static, Erased> {
+        Box::pin(scoped(future))
+    }
+
+    fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
+        Box::new(governor::bind(work))
+    }
+}
+
+type Erased = Box<dyn Any + Send>;
+
+/// Has all threads of operators work for their statements, and the governor watch these.
+///
+/// # Errors
+/// The system gives no thread to the governor.
+pub(crate) fn govern() -> io::Result<()> {
+    // One that another user of DataFusion has set stays: then operators' tasks count for the process.
+    let _ = set_join_set_tracer(&Carrier);
+    governor::start()
+}
 
 /// Work on its way, which ends early with whoever waits for it: on the workers, or begun where it is waited for.
 #[derive(Debug)]
 #[must_use = "work that nobody waits for is not done"]
 pub struct Task<T> {
-    workers: Handle,
+    executor: Executor,
     state: State<T>,
 }
 
@@ -40,13 +87,13 @@ pub enum Ended {
 
 impl<T: Send + 'static> Task<T> {
     /// On the workers, from now on.
-    pub fn there(workers: &Handle, work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { workers: workers.clone(), state: State::There(workers.spawn(work)) }
+    pub fn there(executor: &Executor, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { executor: executor.clone(), state: State::There(executor.spawn(work)) }
     }
 
     /// By whoever waits for it, as long as it is short. That is a task of a runtime with several threads.
-    pub fn here(workers: &Handle, work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { workers: workers.clone(), state: State::Here(Box::pin(work)) }
+    pub fn here(executor: &Executor, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { executor: executor.clone(), state: State::Here(Box::pin(executor.scope().future(work))) }
     }
 
     /// Stops it, where it waits for something the next time.
@@ -66,7 +113,7 @@ impl<T: Send + 'static> Future for Task<T> {
         let task = &mut *self;
         if let State::Here(work) = &mut task.state {
             let polled = {
-                let _runtime = task.workers.enter();
+                let _runtime = task.executor.handle().enter();
                 let _until = Until(PLACE.replace(Place::Here));
                 let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
                 (polled, PLACE.get())
@@ -74,7 +121,7 @@ impl<T: Send + 'static> Future for Task<T> {
             match polled {
                 (Ok(Poll::Pending), Place::Leaving) => {
                     if let State::Here(work) = std::mem::replace(&mut task.state, State::Over) {
-                        task.state = State::There(task.workers.spawn(work));
+                        task.state = State::There(task.executor.handle().spawn(work));
                     }
                 }
                 (Ok(Poll::Pending), _) => return Poll::Pending,
@@ -165,12 +212,17 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::thread::{self, ThreadId};
 
-    use tokio::runtime::{Builder, Runtime};
+    use tokio::runtime::{Builder, Handle, Runtime};
 
     use super::*;
+    use crate::executors::Executors;
 
     fn of(name: &str) -> Runtime {
         Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
+    }
+
+    fn executor() -> Executor {
+        Executors::new(Some(1)).unwrap().lend(()).unwrap()
     }
 
     fn here() -> (ThreadId, String) {
@@ -180,8 +232,8 @@ mod tests {
 
     #[test]
     fn what_is_short_stays_and_what_is_long_goes_over() {
-        let (front, workers) = (of("front"), of("workers"));
-        let handle = workers.handle().clone();
+        let (front, executor) = (of("front"), executor());
+        let workers = executor.handle().id();
         let threads = front.block_on(front.spawn(async move {
             let before = here();
             let work = async {
@@ -193,18 +245,17 @@ mod tests {
                 long().await;
                 (first, second, third, Handle::current().id())
             };
-            (before, Task::here(&handle, work).await.unwrap())
+            (before, Task::here(&executor, work).await.unwrap())
         }));
         let (before, (first, second, third, runtime)) = threads.unwrap();
         assert_eq!((&first, &second), (&(before.clone(), true), &(before, true)));
-        assert_eq!((third.0.1.as_str(), third.1), ("workers", false));
-        assert_eq!(runtime, workers.handle().id());
+        assert_eq!((third.0.1.as_str(), third.1), ("onehop", false));
+        assert_eq!(runtime, workers);
     }
 
     #[test]
     fn a_panic_is_an_end_on_either_side() {
-        let (front, workers) = (of("front"), of("workers"));
-        let handle = workers.handle();
+        let (front, executor) = (of("front"), executor());
         for is_long in [false, true] {
             let work = async move {
                 if is_long {
@@ -212,12 +263,12 @@ mod tests {
                 }
                 panic!("on purpose");
             };
-            assert!(matches!(front.block_on(Task::here(handle, work)), Err(Ended::Panicked)));
+            assert!(matches!(front.block_on(Task::here(&executor, work)), Err(Ended::Panicked)));
             // Nothing is left of where it was done.
             assert!(!is_here());
         }
         assert!(matches!(
-            front.block_on(Task::there(handle, async { panic!("on purpose") })),
+            front.block_on(Task::there(&executor, async { panic!("on purpose") })),
             Err::<(), _>(Ended::Panicked)
         ));
     }
@@ -230,7 +281,7 @@ mod tests {
                 self.0.store(true, SeqCst);
             }
         }
-        let (front, workers) = (of("front"), of("workers"));
+        let (front, executor) = (of("front"), executor());
         for is_long in [false, true] {
             let is_dropped = Arc::<AtomicBool>::default();
             let dropped = Dropped(Arc::clone(&is_dropped));
@@ -241,7 +292,7 @@ mod tests {
                 }
                 std::future::pending::<()>().await;
             };
-            let mut task = Task::here(workers.handle(), work);
+            let mut task = Task::here(&executor, work);
             front.block_on(async {
                 tokio::select! {
                     biased;

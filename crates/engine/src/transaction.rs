@@ -11,10 +11,11 @@
 //!   else is refused, and COMMIT rolls back. Half of what somebody meant to do is never committed.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use chrono::{DateTime, Utc};
 use onehop_io::Ledger;
+use onehop_store::mutant::skips;
 
 use crate::catalog::Catalog;
 use crate::catalog::stands_on_nothing;
@@ -48,7 +49,8 @@ pub(crate) struct Transaction {
     files: Vec<Target>,
     /// Segments that it saw once, and does not see any more.
     gone: Vec<Arc<SegmentFile>>,
-    is_failed: bool,
+    /// Set by its statements, and by rows that are still being read.
+    is_failed: Arc<AtomicBool>,
     /// Whether it may change nothing but temporary tables, if it says so; otherwise its session does.
     pub is_read_only: Option<bool>,
 }
@@ -76,7 +78,7 @@ impl Transaction {
         let stands_on_head = writing.is_some();
         let work = Work { view: Arc::clone(&begun), steps: Vec::new() };
         let (savepoints, files, gone) = (Vec::new(), Vec::new(), Vec::new());
-        let (is_untouched, is_failed, is_read_only) = (true, false, None);
+        let (is_untouched, is_failed, is_read_only) = (true, Arc::default(), None);
         let since = Utc::now();
         Self {
             begun,
@@ -123,12 +125,17 @@ impl Transaction {
 
     /// A statement has failed.
     pub fn failed(&mut self) {
-        self.is_failed = true;
+        self.is_failed.store(true, SeqCst);
+    }
+
+    /// The flag of its failure, for rows that are read while it goes on.
+    pub fn failure(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_failed)
     }
 
     /// Whether nothing but its end is accepted.
     pub fn is_failed(&self) -> bool {
-        self.is_failed
+        self.is_failed.load(SeqCst)
     }
 
     /// Whether it is in the writer's place.
@@ -228,7 +235,7 @@ impl Transaction {
         let work = self.savepoints[place].1.clone();
         self.gone.extend(self.work.view.segments_not_in(&work.view));
         self.work = work;
-        self.is_failed = false;
+        self.is_failed.store(false, SeqCst);
         Ok(())
     }
 
@@ -251,7 +258,9 @@ impl Transaction {
             return Err(stands_on_nothing());
         }
         let commit = database.carry_out(writing, &work.steps, &begun)?;
-        files.iter().for_each(Target::keep_files);
+        if !skips("commit.keep-files") {
+            files.iter().for_each(Target::keep_files);
+        }
         commit.wait(ledger).await?;
         // What it made and removed again nobody will ever mention.
         let before_and_after = [&begun, &work.view].map(|snapshot| snapshot.segment_names());

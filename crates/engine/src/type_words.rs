@@ -77,11 +77,11 @@ fn type_at<'t>(text: &'t str, word: &str) -> Option<(String, &'t str)> {
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' if depth == 1 => return Some((&text[1..at], &text[at + 1..])),
-            ')' => depth -= 1,
-            _ if depth == 0 => return None,
+        match (c, depth) {
+            ('(', _) => depth += 1,
+            (_, 0) => return None,
+            (')', 1) => return Some((&text[1..at], &text[at + 1..])),
+            (')', _) => depth -= 1,
             _ => {}
         }
     }
@@ -101,6 +101,7 @@ mod tests {
             ("List(Decimal128(10, 2)) LIKE Int32", "DECIMAL(10, 2)[] LIKE INTEGER"),
             ("the column 'Int64' of \"Utf8\" isn't Date32", "the column 'Int64' of \"Utf8\" isn't DATE"),
             ("Int64s, MyInt64, Timestamp, List(", "Int64s, MyInt64, Timestamp, List("),
+            ("Timestamp) is no List)", "Timestamp) is no List)"),
         ] {
             assert_eq!(in_sql(said), expected);
         }

@@ -27,6 +27,45 @@ fn memory(runtime: &Runtime) -> Session {
     session
 }
 
+#[test]
+fn what_is_wrong_with_a_call_is_the_callers_and_no_bug() {
+    let runtime = runtime();
+    let session = memory(&runtime);
+    for (sql, said) in [
+        ("SELECT last_value() OVER () FROM t", "last_value takes arguments"),
+        ("SELECT first_value() OVER () FROM t", "first_value takes arguments"),
+        ("SELECT c ~ '((a{0,100}){0,100}){0,100}' FROM (VALUES ('a')) AS v(c)", "invalid regular expression"),
+        (
+            "SELECT regexp_replace(c, '((a{0,100}){0,100}){0,100}', '') FROM (VALUES ('a')) AS v(c)",
+            "regular expression",
+        ),
+        ("SELECT 'a' ~ '(('", "invalid regular expression"),
+        ("SELECT round(1.5, a) FROM (VALUES (1.5)) AS v(a)", "function round takes no arguments of the types"),
+        ("SELECT trunc(CAST(1.5 AS DOUBLE), 2.5)", "function trunc takes no arguments of the types"),
+    ] {
+        let e = runtime.block_on(fails(&session, sql));
+        assert!(e.message().contains(said) && e.kind() != ErrorKind::Internal, "{sql}: {e}");
+    }
+    let padded = "SELECT lpad(c, -1, c), rpad(c, -5), repeat(c, -2) FROM (VALUES ('ab'), ('cd')) AS v(c)";
+    assert_eq!(runtime.block_on(run(&session, padded)), ["||", "||"]);
+}
+
+#[test]
+fn tables_of_many_columns_are_made() {
+    let runtime = runtime();
+    let session = memory(&runtime);
+    let types = ["INT", "VARCHAR", "DECIMAL(10, 2)", "TIMESTAMP NOT NULL"];
+    let columns: Vec<String> = (0..5000).map(|at| format!("c{at} {}", types[at % 4])).collect();
+    runtime.block_on(run(&session, &format!("CREATE TABLE wide ({})", columns.join(", "))));
+    let described =
+        "SELECT count(*), count(DISTINCT data_type) FROM information_schema.columns WHERE table_name = 'wide'";
+    assert_eq!(runtime.block_on(run(&session, described)), ["5000|4"]);
+    let of_two = "SELECT column_name, data_type, is_nullable FROM information_schema.columns \
+                  WHERE table_name = 'wide' AND ordinal_position > 4998";
+    let expected = ["c4998|numeric|YES", "c4999|timestamp without time zone|NO"];
+    assert_eq!(runtime.block_on(run(&session, of_two)), expected);
+}
+
 // --- Text --------------------------------------------------------------------------------------------------------
 
 #[test]

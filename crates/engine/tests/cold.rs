@@ -239,7 +239,9 @@ fn the_path_is_the_session_s() {
             ("SET io.path = 'direct'", "path host direct"),
             ("SET io.path = auto", "path buffered"),
             ("SET io.path = 'DIRECT'", "path host direct"),
-            ("RESET io.path", "path buffered"),
+            ("SET io.path = 'buffered'", "path buffered"),
+            // What the database was opened with.
+            ("RESET io.path", "path host direct"),
         ] {
             runtime.block_on(run(&session, set));
             let explained = runtime.block_on(run(&session, &format!("EXPLAIN {ALL}"))).join("\n");

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use onehop_engine::{Database, DatabaseOptions, Error, Ledger};
 use onehop_io::{CrashImage, IoHints, MemoryVolume, ReadAt, SimVolume, Volume, WriteAt};
-use support::{TINY, dump, known_files, options, rows, runtime, tiny};
+use support::{dump, known_files, rows, runtime, small, tiny};
 use tokio::runtime::Runtime;
 
 /// One image in so many is opened, used and closed with further crashes at every operation; the others are opened.
@@ -94,12 +94,6 @@ fn changes() -> Vec<String> {
         "DROP TABLE a",
     ];
     statements.map(String::from).into()
-}
-
-/// Of these statements, and with few rows outside of segments.
-fn changing() -> DatabaseOptions {
-    let few = TINY.map(|(name, value)| (name, if name == "storage.fresh_rows" { "100" } else { value }));
-    options(&few)
 }
 
 fn csv_file() -> tempfile::NamedTempFile {
@@ -343,12 +337,12 @@ fn a_failure_of_any_one_operation_leaves_the_old_or_the_new_state() {
 
 #[test]
 fn a_crash_at_any_operation_leaves_changed_rows_as_they_were_or_are_to_be() {
-    explore(Fault::Crash, &changes(), &changing());
+    explore(Fault::Crash, &changes(), &small());
 }
 
 #[test]
 fn a_failure_of_any_one_operation_leaves_changed_rows_as_they_were_or_are_to_be() {
-    explore(Fault::Failure, &changes(), &changing());
+    explore(Fault::Failure, &changes(), &small());
 }
 
 /// A volume that says it synced, and did not.

@@ -213,6 +213,6 @@ fn body_without_threads() {
     limit.current = Some(5);
     setrlimit(Resource::Nproc, limit).unwrap();
     let e = workers(Some(2)).unwrap_err();
-    assert!(e.kind() == ErrorKind::Io && e.message().contains("cannot start 8 threads"), "{e}");
+    assert!(e.kind() == ErrorKind::Resources && e.message().contains("cannot start 8 threads"), "{e}");
     assert!(e.hint().is_some_and(|hint| hint.contains("ulimit -u")), "{e}");
 }

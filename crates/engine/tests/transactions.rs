@@ -15,7 +15,8 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session};
+use futures::StreamExt;
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session, TransactionState};
 use support::{dump, fails, files_on_disk, known_files, options, random, rows, run, runtime};
 
 async fn memory() -> Database {
@@ -206,6 +207,43 @@ async fn savepoints_undo_a_part() {
     for outside in ["SAVEPOINT a", "RELEASE a", "ROLLBACK TO a"] {
         assert_eq!(fails(&session, outside).await.kind(), ErrorKind::Invalid);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_fail_while_they_are_read_fail_the_transaction() {
+    let session = memory().await.session().unwrap();
+    let late = "SELECT 1 / (50000 - value) FROM generate_series(1, 100000)";
+    all(&session, &["CREATE TABLE t (x BIGINT)", "BEGIN", "INSERT INTO t VALUES (1)"]).await;
+    fails(&session, late).await;
+    assert_eq!(session.transaction(), TransactionState::Failed);
+    fails(&session, "SELECT 1").await;
+    run(&session, "COMMIT").await;
+    assert_eq!(run(&session, "SELECT count(*) FROM t").await, ["0"]);
+    // A statement that is stopped; and a savepoint before rows that fail.
+    all(&session, &["BEGIN", "INSERT INTO t VALUES (2)", "SAVEPOINT a"]).await;
+    let Output::Rows(mut rows) = session.sql("SELECT * FROM generate_series(1, 100000000)").await.unwrap() else {
+        panic!("no rows");
+    };
+    assert!(rows.next().await.unwrap().is_ok());
+    assert!(session.query().try_stop());
+    assert_eq!(rows.next().await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(session.transaction(), TransactionState::Failed);
+    run(&session, "ROLLBACK TO a").await;
+    // Work that changes rows is dropped when it is stopped.
+    run(&session, "SET statement_timeout = '50ms'").await;
+    let slow = "INSERT INTO t SELECT value FROM generate_series(1, 10000000000) WHERE value < 0";
+    assert_eq!(fails(&session, slow).await.kind(), ErrorKind::Timeout);
+    assert_eq!(session.transaction(), TransactionState::Failed);
+    all(&session, &["ROLLBACK TO a", "SET statement_timeout = 0", "INSERT INTO t VALUES (3)", "COMMIT"]).await;
+    assert_eq!(run(&session, "SELECT sum(x) FROM t").await, ["5"]);
+    // Rows that are not read to their end fail nothing, and those of an earlier transaction not the next.
+    all(&session, &["BEGIN", "INSERT INTO t VALUES (4)"]).await;
+    let Output::Rows(rows) = session.sql(late).await.unwrap() else { panic!("no rows") };
+    all(&session, &["COMMIT", "BEGIN", "INSERT INTO t VALUES (5)"]).await;
+    assert!(rows.collect::<Vec<_>>().await.iter().any(Result::is_err));
+    assert_eq!(session.transaction(), TransactionState::Open);
+    run(&session, "COMMIT").await;
+    assert_eq!(run(&session, "SELECT sum(x) FROM t").await, ["14"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

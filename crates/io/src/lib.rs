@@ -42,7 +42,7 @@ pub use local::{LocalFile, LocalVolume, RequestedPath, memory_bytes};
 pub use memory::{MemoryFile, MemoryVolume};
 pub use pool::{Pool, PoolBuf};
 pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Registered, Transfer, UringQueue};
-pub use sim::{CrashImage, SimVolume};
+pub use sim::{CrashImage, CrashPoint, Faults, Replay, SimVolume};
 pub use slab::{RegionWatch, Slab, SlabStats};
 pub use stream::{Cut, Extent, Filled, Order, Piece, Reads, StreamOptions, StreamReader, Supply};
 pub use volume::Volume;

@@ -4,17 +4,19 @@
 //! refuse `O_DIRECT` when a file is opened, some only at the first transfer, so a direct file is tried once at open and
 //! falls back to buffered under `Auto`, never under `HostDirect`.
 //!
+//! A directory is held open, and its files are opened from there: it may be moved meanwhile.
+//!
 //! Direct transfers need offset, length and address in whole pages. What is not aligned goes through a page-aligned
 //! bounce buffer, and the ledger sees the second copy.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path as FsPath, PathBuf};
+use std::path::Path as FsPath;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode as FileMode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 
 use crate::{AlignedBuf, Error, Hop, IoHints, Ledger, Operation, PAGE_BYTES, Path, ReadAt, Result, Volume, WriteAt};
 
@@ -53,38 +55,44 @@ enum Mode {
 impl LocalFile {
     /// Opens an existing file for reading.
     pub fn open(path: &FsPath, requested: RequestedPath) -> Result<Self> {
-        Self::with_mode(path, requested, Mode::Read)
+        Self::in_directory(CWD, path, path.display().to_string(), requested, Mode::Read)
     }
 
     /// Opens an existing file for reading and writing, as it is.
     pub fn open_for_update(path: &FsPath, requested: RequestedPath) -> Result<Self> {
-        Self::with_mode(path, requested, Mode::Update)
+        Self::in_directory(CWD, path, path.display().to_string(), requested, Mode::Update)
     }
 
     /// Creates a file, or empties an existing one, for reading and writing.
     pub fn create(path: &FsPath, requested: RequestedPath) -> Result<Self> {
-        Self::with_mode(path, requested, Mode::Create)
+        Self::in_directory(CWD, path, path.display().to_string(), requested, Mode::Create)
     }
 
-    fn with_mode(path: &FsPath, requested: RequestedPath, mode: Mode) -> Result<Self> {
-        let name = path.display().to_string();
+    /// `path` from a directory; `name` is what messages call it.
+    fn in_directory(
+        directory: BorrowedFd<'_>,
+        path: &FsPath,
+        name: String,
+        requested: RequestedPath,
+        mode: Mode,
+    ) -> Result<Self> {
         let operation = if mode == Mode::Create { Operation::Create } else { Operation::Open };
         let failed = |e: io::Error| Error::new(operation, name.clone(), e);
-        let mut options = File::options();
-        options.read(true).write(mode != Mode::Read);
-        if mode == Mode::Create {
-            options.create(true).truncate(true);
-        }
+        let flags = match mode {
+            Mode::Read => OFlags::RDONLY,
+            Mode::Update => OFlags::RDWR,
+            Mode::Create => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
+        };
         let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
         if wants_direct {
-            match open(&options, OFlags::DIRECT, path).and_then(|file| try_direct(&file).map(|()| file)) {
+            match open(directory, path, flags | OFlags::DIRECT).and_then(|file| try_direct(&file).map(|()| file)) {
                 Ok(file) => return Ok(Self::of(file, name, Path::HostDirect)),
                 Err(e) if requested == RequestedPath::HostDirect => return Err(failed(e)),
                 // The buffered open below has its own say, and its own error.
                 Err(_) => {}
             }
         }
-        let file = open(&options, OFlags::empty(), path).map_err(failed)?;
+        let file = open(directory, path, flags).map_err(failed)?;
         if !file.metadata().map_err(|e| Error::new(operation, &name, e))?.is_file() {
             return Err(Error::new(operation, name, io::Error::other("not a regular file")));
         }
@@ -223,8 +231,9 @@ fn hardware_queues(file: &File) -> Option<usize> {
 }
 
 /// Does not wait for the other end if there is a pipe at the path.
-fn open(options: &OpenOptions, flags: OFlags, path: &FsPath) -> io::Result<File> {
-    let file = options.clone().custom_flags((flags | OFlags::NONBLOCK).bits() as i32).open(path)?;
+fn open(directory: BorrowedFd<'_>, path: &FsPath, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(directory, path, flags, FileMode::from_raw_mode(0o666))?);
     // Regular files do not look at the flag, and cuFile refuses those that have it.
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
@@ -325,7 +334,7 @@ impl WriteAt for LocalFile {
 /// A directory of the operating system.
 #[derive(Debug)]
 pub struct LocalVolume {
-    path: PathBuf,
+    directory: File,
     name: String,
     requested: RequestedPath,
 }
@@ -333,16 +342,25 @@ pub struct LocalVolume {
 impl LocalVolume {
     /// The directory `path`, which must exist. Its files are opened by the requested path.
     pub fn open(path: &FsPath, requested: RequestedPath) -> Result<Self> {
-        let name = path.display().to_string();
-        let metadata = std::fs::metadata(path).map_err(|e| Error::new(Operation::Open, &name, e))?;
-        if !metadata.is_dir() {
-            return Err(Error::new(Operation::Open, name, io::Error::from(io::ErrorKind::NotADirectory)));
-        }
-        Ok(Self { path: path.to_path_buf(), name, requested })
+        Self::in_directory(CWD, path, path.display().to_string(), requested)
     }
 
-    fn path_of(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+    fn in_directory(directory: BorrowedFd<'_>, path: &FsPath, name: String, requested: RequestedPath) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(directory, path, flags, FileMode::empty()) {
+            Ok(directory) => Ok(Self { directory: File::from(directory), name, requested }),
+            Err(e) => Err(Error::new(Operation::Open, name, e)),
+        }
+    }
+
+    /// A file of it, as messages call it.
+    fn name_of(&self, name: &str) -> String {
+        FsPath::new(&self.name).join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, mode: Mode) -> Result<Arc<LocalFile>> {
+        let (directory, path) = (self.directory.as_fd(), FsPath::new(name));
+        LocalFile::in_directory(directory, path, self.name_of(name), self.requested, mode).map(Arc::new)
     }
 }
 
@@ -352,33 +370,41 @@ impl Volume for LocalVolume {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn ReadAt>> {
-        Ok(Arc::new(LocalFile::open(&self.path_of(name), self.requested)?))
+        Ok(self.file(name, Mode::Read)?)
     }
 
     fn open_for_update(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
-        Ok(Arc::new(LocalFile::open_for_update(&self.path_of(name), self.requested)?))
+        Ok(self.file(name, Mode::Update)?)
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
-        Ok(Arc::new(LocalFile::create(&self.path_of(name), self.requested)?))
+        Ok(self.file(name, Mode::Create)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (from, to) = (self.path_of(from), self.path_of(to));
-        std::fs::rename(&from, to).map_err(|e| Error::new(Operation::Rename, from.display().to_string(), e))
+        renameat(&self.directory, from, &self.directory, to)
+            .map_err(|e| Error::new(Operation::Rename, self.name_of(from), e))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        let path = self.path_of(name);
-        std::fs::remove_file(&path).map_err(|e| Error::new(Operation::Remove, path.display().to_string(), e))
+        unlinkat(&self.directory, name, AtFlags::empty())
+            .map_err(|e| Error::new(Operation::Remove, self.name_of(name), e))
     }
 
     fn list(&self) -> Result<Vec<String>> {
-        let failed = |e| Error::new(Operation::List, &self.name, e);
+        let failed = |e: rustix::io::Errno| Error::new(Operation::List, &self.name, e);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
+        for entry in Dir::read_from(&self.directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if entry.file_type().map_err(failed)?.is_file() {
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let found =
+                        statat(&self.directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                    FileType::from_raw_mode(found.st_mode)
+                }
+                known => known,
+            };
+            if kind == FileType::RegularFile {
                 names.push(entry.file_name().to_string_lossy().into_owned());
             }
         }
@@ -387,17 +413,17 @@ impl Volume for LocalVolume {
     }
 
     fn sync(&self) -> Result<()> {
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| Error::new(Operation::Sync, &self.name, e))
+        self.directory.sync_all().map_err(|e| Error::new(Operation::Sync, &self.name, e))
     }
 
     fn folder(&self, name: &str) -> Result<Arc<dyn Volume>> {
-        let path = self.path_of(name);
-        match std::fs::create_dir(&path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Error::new(Operation::Create, path.display().to_string(), e));
+        let of_folder = self.name_of(name);
+        match mkdirat(&self.directory, name, FileMode::from_raw_mode(0o777)) {
+            Err(e) if e != rustix::io::Errno::EXIST => Err(Error::new(Operation::Create, of_folder, e)),
+            _ => {
+                let folder = Self::in_directory(self.directory.as_fd(), FsPath::new(name), of_folder, self.requested)?;
+                Ok(Arc::new(folder))
             }
-            _ => {}
         }
-        Ok(Arc::new(Self::open(&path, self.requested)?))
     }
 }

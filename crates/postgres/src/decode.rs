@@ -26,6 +26,8 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const EPOCH_DAYS: i32 = 10_957;
 /// Microseconds from 1970 to 2000.
 const EPOCH_MICROS: i64 = 10_957 * 86_400 * 1_000_000;
+/// Microseconds of a day: midnight at its end is a time.
+const DAY_MICROS: i64 = 86_400 * 1_000_000;
 /// Decimal digits in one of a number's.
 const GROUP: i32 = 4;
 
@@ -35,6 +37,7 @@ type Refused = &'static str;
 const WRONG_LENGTH: Refused = "it has a length that values of its type do not have";
 const INFINITE: Refused = "infinity";
 const FAR: Refused = "a time so far away that no TIMESTAMP here holds it";
+const NO_TIME: Refused = "a time that no day has";
 const TOO_MANY_DIGITS: Refused = "a number with more digits than fit; read it by a view that casts or rounds it";
 const NO_NUMBER: Refused =
     "NaN or an infinite number, which decimals have not; read it by a view that casts it to double precision";
@@ -112,7 +115,10 @@ impl Column {
                 }
                 builder.append_value(day.checked_add(EPOCH_DAYS).ok_or(FAR)?);
             }
-            Self::Time(builder) => builder.append_value(i64::from_be_bytes(word(bytes)?)),
+            Self::Time(builder) => match i64::from_be_bytes(word(bytes)?) {
+                micros @ 0..=DAY_MICROS => builder.append_value(micros),
+                _ => return Err(NO_TIME),
+            },
             Self::Timestamp(builder) => {
                 let micros = i64::from_be_bytes(word(bytes)?);
                 if matches!(micros, i64::MIN | i64::MAX) {
@@ -295,7 +301,7 @@ enum State {
 }
 
 /// Reads rows.
-pub(crate) struct Rows {
+pub struct Rows {
     schema: SchemaRef,
     columns: Vec<Column>,
     state: State,
@@ -315,6 +321,7 @@ enum Wrong {
 }
 
 impl Rows {
+    /// No rows yet of a table in this schema, whose types are those that values of PostgreSQL's get.
     pub fn new(schema: SchemaRef, place: &str, table: String) -> Self {
         let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
         let (state, rest) = (State::Head, Vec::new());

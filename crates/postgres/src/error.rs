@@ -9,6 +9,12 @@ pub enum Error {
     /// The address makes no sense, or asks for what there is not.
     #[error("{0}")]
     Address(String),
+    /// There is no thread for connections.
+    #[error("cannot start a thread for connections to PostgreSQL: {source}")]
+    Threads {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// There is no connection.
     #[error("cannot connect to PostgreSQL at {place}: {}", said(source))]
     Connect {

@@ -19,6 +19,8 @@ mod server;
 mod table;
 mod types;
 
+#[doc(hidden)]
+pub use decode::Rows;
 pub use error::{Error, Result};
 pub use read::{Pages, Selection};
 pub use server::{Reader, Server, View, without_addresses};

@@ -3,12 +3,13 @@
 //! A connection that has ended its transaction is kept for the next one. One that is dropped in the middle of something is told to
 //! stop and closed: what it would still send is nobody's.
 
+use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
@@ -47,6 +48,15 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The runtime of all connections, one thread: started with the first.
+fn connections() -> io::Result<&'static Handle> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let start =
+        || Builder::new_multi_thread().worker_threads(1).thread_name("onehop-postgres").enable_all().build().ok();
+    let runtime = RUNTIME.get_or_init(start).as_ref();
+    runtime.map(Runtime::handle).ok_or_else(|| io::Error::other("the system has no more threads"))
 }
 
 impl Server {
@@ -94,9 +104,14 @@ impl Server {
 
     async fn connect(&self) -> Result<Connection> {
         let failed = |source| Error::Connect { place: self.place.clone(), source };
-        let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
-        let task = tokio::spawn(async move {
-            // Whoever waits for an answer hears of it.
+        let config = self.config.clone();
+        // A statement's runtime may end with it; its connection is kept for others.
+        let runtime = connections().map_err(|source| Error::Threads { source })?;
+        let connected = runtime.spawn(async move { config.connect(NoTls).await }).await;
+        let connected = connected.map_err(|e| Error::Threads { source: io::Error::other(e) })?;
+        let (client, connection) = connected.map_err(failed)?;
+        let task = runtime.spawn(async move {
+            // A statement that waits for an answer hears of it.
             let _ = connection.await;
         });
         Ok(Connection { client, task })
@@ -122,7 +137,7 @@ impl Server {
     /// Ends the transaction of a connection, and keeps it for the next.
     pub(crate) fn give_back(self: &Arc<Self>, connection: Connection) {
         // Without a runtime it ends here.
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(runtime) = connections() else { return };
         let server = Arc::clone(self);
         runtime.spawn(async move {
             if connection.client.batch_execute("COMMIT").await.is_ok() {
@@ -136,7 +151,7 @@ impl Server {
 
     /// Tells the server that nobody wants what a connection is about to get, and closes it.
     pub(crate) fn stop(connection: Connection) {
-        if let Ok(runtime) = Handle::try_current() {
+        if let Ok(runtime) = connections() {
             let token = connection.client.cancel_token();
             runtime.spawn(async move {
                 // It may be done, or gone: then there is nothing to stop.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use onehop_governor::{Cache, register_cache};
 use onehop_io::{AlignedBuf, Allowance, Ledger, Path, RequestedPath};
 
 use crate::{BlockColumn, Result, Segment};
@@ -79,8 +80,10 @@ impl Slot {
 impl BlockCache {
     /// A cache of so many bytes; with 0 every block is read whenever it is needed.
     pub fn new(budget: usize) -> Self {
-        let shared = Shared { budget, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() };
-        Self { path: RequestedPath::Auto, shared: Arc::new(shared) }
+        let shared = Arc::new(Shared { budget, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() });
+        let cache: Arc<dyn Cache> = Arc::clone(&shared) as _;
+        register_cache(Arc::downgrade(&cache));
+        Self { path: RequestedPath::Auto, shared }
     }
 
     /// The same memory, for who reads by a path. With [`RequestedPath::Auto`] files are read as they were opened, but
@@ -187,19 +190,39 @@ impl BlockCache {
         let mut clock = self.lock();
         clock.bytes += cached.bytes;
         clock.blocks.push_back(cached);
-        while clock.bytes > self.shared.budget {
-            let Some(candidate) = clock.blocks.pop_front() else { return };
+        clock.shrink(self.shared.budget);
+    }
+}
+
+impl Clock {
+    /// Evicts until there are so many bytes, or fewer.
+    fn shrink(&mut self, bytes: usize) {
+        while self.bytes > bytes {
+            let Some(candidate) = self.blocks.pop_front() else { return };
             let Some(segment) = candidate.segment.upgrade() else {
-                clock.bytes -= candidate.bytes;
+                self.bytes -= candidate.bytes;
                 continue;
             };
             let slot = &segment.slots[candidate.slot];
             if slot.used.swap(false, Relaxed) {
-                clock.blocks.push_back(candidate);
+                self.blocks.push_back(candidate);
             } else {
                 slot.clear();
-                clock.bytes -= candidate.bytes;
+                self.bytes -= candidate.bytes;
             }
         }
+    }
+}
+
+impl Cache for Shared {
+    fn evict(&self, bytes: u64) -> u64 {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = clock.bytes;
+        clock.shrink(before.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX)));
+        (before - clock.bytes) as u64
+    }
+
+    fn held(&self) -> u64 {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).bytes as u64
     }
 }

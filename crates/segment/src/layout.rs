@@ -13,8 +13,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The format this build writes, and the only one it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// The bits of [`Trailer::features`] that this build knows: none are defined yet.
-pub const KNOWN_FEATURES: u64 = 0;
+/// The bit of [`Trailer::features`] that says that [`FooterHead::origin`] is filled in.
+pub const FEATURE_ORIGIN: u64 = 1;
+/// The bits of [`Trailer::features`] that this build knows.
+pub const KNOWN_FEATURES: u64 = FEATURE_ORIGIN;
 /// First and last bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"1HOPSEG\0";
 
@@ -77,8 +79,20 @@ pub struct FooterHead {
     pub lanes: u32,
     /// Length of the names at the end of the footer.
     pub names_bytes: u32,
-    /// Zero.
-    pub reserved: [u64; 4],
+    /// Who wrote it, if the file has [`FEATURE_ORIGIN`]; zero if not.
+    pub origin: OriginRecord,
+}
+
+/// Which database a segment was written for, and when in its history. Nothing that a query reads depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OriginRecord {
+    /// The database, by the random bits that it got when it was made.
+    pub database: [u8; 16],
+    /// The session of writing in which the segment was made, by random bits of its own.
+    pub life: u64,
+    /// The generation of the catalog then: the segment was committed in a later one, or never.
+    pub generation: u64,
 }
 
 /// One column.
@@ -232,6 +246,7 @@ const _: () = {
     assert!(size_of::<Header>() == 16);
     assert!(size_of::<Trailer>() == 64);
     assert!(size_of::<FooterHead>() == 64);
+    assert!(std::mem::offset_of!(FooterHead, origin) == 32);
     assert!(size_of::<ColumnRecord>() == 128);
     assert!(size_of::<ChunkRecord>() == 16);
     assert!(size_of::<BlockRecord>() == 128);

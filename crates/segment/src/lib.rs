@@ -42,7 +42,7 @@ pub use code_table::CodeTable;
 pub use decode::BlockColumn;
 pub use deleted::{DeletedBlock, DeletedRows};
 pub use error::{Error, Place, Result};
-pub use layout::{EncodingCode, FORMAT_VERSION};
+pub use layout::{EncodingCode, FORMAT_VERSION, OriginRecord};
 pub use place::{BlockPlace, ChunkPlace, PackedPlace};
 pub use reader::{ColumnInfo, Segment};
 pub use stored::{Plane, Stored};

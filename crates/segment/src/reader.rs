@@ -15,8 +15,8 @@ use crate::cache::Slot;
 use crate::code_table::CodeTable;
 use crate::decode::{BlockColumn, Dictionary, Origin};
 use crate::layout::{
-    BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, KNOWN_FEATURES, MAGIC,
-    Trailer, TypeCode, chunk, flags,
+    BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FEATURE_ORIGIN, FORMAT_VERSION, FooterHead, Header,
+    KNOWN_FEATURES, MAGIC, OriginRecord, Trailer, TypeCode, chunk, flags,
 };
 use crate::packed::{LANES, VECTOR_ROWS, vector_words};
 use crate::stored_bytes::StoredBytes;
@@ -33,6 +33,7 @@ pub struct Segment {
     schema: SchemaRef,
     head: FooterHead,
     checksum: u32,
+    has_origin: bool,
     columns: Vec<Column>,
     /// By column, then block.
     records: Vec<BlockRecord>,
@@ -151,7 +152,8 @@ impl Segment {
         let schema = Arc::new(Schema::new(fields));
         let checksum = trailer.trailer_crc;
         let (records, other_way) = (records.to_vec(), OnceLock::new());
-        Ok(Self { file, other_way, schema, head, checksum, columns: parsed, records, slots })
+        let has_origin = trailer.features & FEATURE_ORIGIN != 0;
+        Ok(Self { file, other_way, schema, head, checksum, has_origin, columns: parsed, records, slots })
     }
 
     /// The columns, by their Arrow types.
@@ -204,6 +206,20 @@ impl Segment {
     /// file's length, it tells one segment from another without reading either.
     pub fn checksum(&self) -> u32 {
         self.checksum
+    }
+
+    /// The [`checksum`](Self::checksum) of the segment in a file, if that ends as a whole one does. Nothing else of it is looked at.
+    pub fn checksum_of(file: &dyn ReadAt) -> Option<u32> {
+        let at = file.len().ok()?.checked_sub(size_of::<Trailer>() as u64)?;
+        let trailer: Trailer = read_record(file, at, &Ledger::default()).ok()?;
+        let unsigned = Trailer { trailer_crc: 0, ..trailer };
+        let is_whole = trailer.magic == MAGIC && crc32c::crc32c(unsigned.as_bytes()) == trailer.trailer_crc;
+        is_whole.then_some(trailer.trailer_crc)
+    }
+
+    /// Which database it was written for; `None` in files of builds that did not say.
+    pub fn origin(&self) -> Option<OriginRecord> {
+        self.has_origin.then_some(self.head.origin)
     }
 
     /// Blocks.
@@ -500,15 +516,14 @@ fn parse_column(
             ends.push((i64::try_from(least).ok()?, i64::try_from(greatest).ok()?));
             Some(ends)
         });
-        let lies_outside = match (of_block, zone.keys()) {
-            (Some((min, max)), Some((least, greatest))) => min < least || greatest < max,
-            (of_block, of_segment) => of_block.is_some() && of_segment.is_none(),
-        };
-        if lies_outside {
+        if !zone.covers(&zone_of(block_record, is_text, rows as u64)) {
             let place = Place::Block { column: name.to_string(), block };
             return Err(corrupt(file, place, "its values lie outside of the segment's"));
         }
         block_bytes.push(block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum());
+    }
+    if blocks.iter().map(|block| u64::from(block.null_count)).sum::<u64>() != record.null_count {
+        return Err(bad("its NULLs are not those of its blocks"));
     }
     let info = ColumnInfo {
         name: name.to_string(),

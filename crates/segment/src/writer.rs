@@ -14,7 +14,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::encode::{ColumnBuilder, EncodedColumn, builder};
 use crate::layout::{
-    BlockRecord, ChunkRecord, ColumnRecord, FORMAT_VERSION, FooterHead, Header, MAGIC, Trailer, TypeCode,
+    BlockRecord, ChunkRecord, ColumnRecord, FEATURE_ORIGIN, FORMAT_VERSION, FooterHead, Header, MAGIC, OriginRecord,
+    Trailer, TypeCode,
 };
 use crate::packed::{LANES, VECTOR_ROWS};
 use crate::types::ColumnType;
@@ -53,6 +54,7 @@ pub struct SegmentWriter {
     types: Vec<ColumnType>,
     columns: Vec<Box<dyn ColumnBuilder>>,
     options: SegmentOptions,
+    origin: Option<OriginRecord>,
     rows: u64,
     open_block_rows: usize,
 }
@@ -73,7 +75,22 @@ impl SegmentWriter {
         let types =
             schema.fields().iter().map(|f| ColumnType::of(f.name(), f.data_type())).collect::<Result<Vec<_>>>()?;
         let columns = schema.fields().iter().zip(&types).map(|(f, t)| builder(f.name(), t)).collect();
-        Ok(Self { schema: Arc::new(schema.clone()), types, columns, options, rows: 0, open_block_rows: 0 })
+        Ok(Self {
+            schema: Arc::new(schema.clone()),
+            types,
+            columns,
+            options,
+            origin: None,
+            rows: 0,
+            open_block_rows: 0,
+        })
+    }
+
+    /// The same, which says in its footer who wrote it.
+    #[must_use]
+    pub fn with_origin(mut self, origin: OriginRecord) -> Self {
+        self.origin = Some(origin);
+        self
     }
 
     /// Rows so far.
@@ -163,10 +180,10 @@ impl SegmentWriter {
             vector_rows: VECTOR_ROWS as u32,
             lanes: LANES as u32,
             names_bytes: names.bytes.len() as u32,
-            reserved: [0; 4],
+            origin: self.origin.unwrap_or_default(),
         };
         let footer = [head.as_bytes(), column_records.as_bytes(), block_records.as_bytes(), &names.bytes].concat();
-        let (bytes, checksum) = sink.finish(&footer)?;
+        let (bytes, checksum) = sink.finish(&footer, self.origin.map_or(0, |_| FEATURE_ORIGIN))?;
         file.sync()?;
         ledger.rows_out(self.rows);
         Ok(Written { rows: self.rows, bytes, checksum })
@@ -324,14 +341,14 @@ impl<'a> Sink<'a> {
     }
 
     /// Footer and trailer; the length of the file, and the trailer's checksum.
-    fn finish(mut self, footer: &[u8]) -> Result<(u64, u32)> {
+    fn finish(mut self, footer: &[u8], features: u64) -> Result<(u64, u32)> {
         let chunk = self.put_on_page(footer)?;
         let file_bytes = self.position() + size_of::<Trailer>() as u64;
         let mut trailer = Trailer {
             footer_offset: chunk.offset,
             footer_bytes: footer.len() as u64,
             file_bytes,
-            features: 0,
+            features,
             footer_crc: chunk.crc,
             trailer_crc: 0,
             reserved: [0; 2],

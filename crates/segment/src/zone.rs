@@ -102,6 +102,12 @@ impl Zone {
         union
     }
 
+    /// Returns true if it is as wide as the values of another one are, so that what it rules out the other does.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let ends = |zone: &Self| Self { null_count: 0, rows: 0, ..*zone };
+        ends(self).union(&ends(other)) == ends(self)
+    }
+
     fn cmp_ends(&self, a: &[u8; 16], b: &[u8; 16]) -> Ordering {
         if self.is_text { a.cmp(b) } else { i128::from_le_bytes(*a).cmp(&i128::from_le_bytes(*b)) }
     }

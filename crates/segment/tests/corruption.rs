@@ -142,6 +142,31 @@ fn a_forged_footer_never_panics() {
     }
 }
 
+/// What rules out a segment has to rule out each of its blocks.
+#[test]
+fn zones_of_a_segment_that_are_none_of_its_blocks_are_refused() {
+    const COLUMNS: usize = 64;
+    const COLUMN: usize = 128;
+    let (null_count, max_of_name) = (COLUMNS + COLUMN + 48, COLUMNS + 6 * COLUMN + 16);
+    for (at, value, reason) in [
+        (null_count, [0; 8], "its NULLs are not those of its blocks"),
+        (null_count, [0xff; 8], "its NULLs are not those of its blocks"),
+        (max_of_name, [0; 8], "its values lie outside of the segment's"),
+    ] {
+        let mut bytes = segment_bytes();
+        let trailer = bytes.len() - 64;
+        let footer = u64::from_le_bytes(bytes[trailer..trailer + 8].try_into().unwrap()) as usize;
+        bytes[footer + at..footer + at + 8].copy_from_slice(&value);
+        let crc = crc32c::crc32c(&bytes[footer..trailer]);
+        bytes[trailer + 32..trailer + 36].copy_from_slice(&crc.to_le_bytes());
+        bytes[trailer + 36..trailer + 40].fill(0);
+        let crc = crc32c::crc32c(&bytes[trailer..]);
+        bytes[trailer + 36..trailer + 40].copy_from_slice(&crc.to_le_bytes());
+        let error = read_all(Arc::new(MemoryFile::new("victim.seg", bytes))).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
 #[test]
 fn a_failing_or_short_reading_disk_is_an_error_or_right() {
     let bytes = segment_bytes();

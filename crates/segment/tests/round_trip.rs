@@ -7,7 +7,7 @@ use arrow_array::types::*;
 use arrow_array::*;
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use onehop_io::{Ledger, MemoryFile};
-use onehop_segment::{EncodingCode, Segment, SegmentOptions, SegmentWriter, check};
+use onehop_segment::{EncodingCode, OriginRecord, Segment, SegmentOptions, SegmentWriter, check};
 use proptest::prelude::*;
 
 const LENGTHS: [usize; 14] = [0, 1, 2, 31, 32, 33, 49, 1023, 1024, 1025, 2047, 2049, 3072, 5000];
@@ -340,5 +340,24 @@ proptest! {
     ]), 0..2500)) {
         let array = Decimal128Array::from_iter(values).with_precision_and_scale(38, 2).unwrap();
         round_trip(Arc::new(array), 1024);
+    }
+}
+
+#[test]
+fn a_segment_says_who_wrote_it_and_need_not() {
+    let batch =
+        RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from_iter_values(0..100)) as ArrayRef)]).unwrap();
+    let origin = OriginRecord { database: [7; 16], life: 8, generation: 9 };
+    for wanted in [None, Some(origin)] {
+        let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions::default()).unwrap();
+        if let Some(origin) = wanted {
+            writer = writer.with_origin(origin);
+        }
+        writer.append(&batch).unwrap();
+        let file = MemoryFile::new("test.seg", Vec::new());
+        writer.finish(&file, &Ledger::default()).unwrap();
+        let segment = Segment::open(Arc::new(file), &Ledger::default()).unwrap();
+        assert_eq!(segment.origin(), wanted);
+        assert!(check(&segment, &Ledger::default()).problems.is_empty());
     }
 }

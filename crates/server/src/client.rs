@@ -8,14 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onehop_engine::{Error, ErrorKind, Prepared, Query, Session, StatementKind, TransactionState};
+use onehop_engine::{Error, ErrorKind, Executor, Prepared, Query, Session, StatementKind, TransactionState};
 use pgwire::messages::PgWireFrontendMessage as Message;
 use pgwire::messages::response::TransactionStatus;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connections::Registered;
 use crate::encode::Style;
-use crate::extended::{Portal, Statement};
+use crate::extended::{self, Portal, Statement};
 use crate::interrupt::{Interrupt, Reason};
 use crate::link::{Gone, Link};
 use crate::metrics::Counters;
@@ -24,6 +23,7 @@ use crate::problem::{Problem, Severity, code};
 use crate::read::{Incoming, Received};
 use crate::reported::Reported;
 use crate::server::Shared;
+use crate::slots::Seat;
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ pub struct Client {
     pub statements: HashMap<String, Arc<Statement>>,
     /// What it has bound, by name.
     pub portals: HashMap<String, Portal>,
-    /// The place among those who run something, while it does.
-    pub place: Option<OwnedSemaphorePermit>,
+    /// The threads of its statements, and with them a place among those that run, while one does.
+    pub place: Option<Executor>,
     /// Its transaction is one of several statements, which it has not begun itself.
     pub is_block: bool,
     /// An error has come, and no `Sync` since.
@@ -80,6 +80,8 @@ pub struct Client {
     pub _visit: Visit,
     /// Until it is gone others find it.
     pub registered: Registered,
+    /// Free when everything else of it is gone.
+    pub _seat: Seat,
 }
 
 /// Whether a connection goes on.
@@ -112,6 +114,13 @@ impl Client {
                 biased;
                 received = self.incoming.next() => received,
                 _ = interrupt.connection_ends() => return Err(closing().into()),
+                (name, error) = extended::stopped(&self.portals) => {
+                    if let Some(portal) = self.portals.get_mut(&name) {
+                        portal.stop(error);
+                    }
+                    self.leave();
+                    continue;
+                }
             };
             let Some(Received { message, room }) = received else { return Err(Failure::Gone) };
             let message = message?;
@@ -155,6 +164,7 @@ impl Client {
     async fn carry_out(&mut self, message: Message) -> Outcome<()> {
         let interrupt = Arc::clone(&self.interrupt);
         let _busy = interrupt.busy();
+        self.session.statement_came();
         match message {
             Message::Query(query) => self.simple_query(&query.query).await,
             Message::Parse(parse) => self.parse(parse).await,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use onehop_engine::{Activity, ClientFacts, Connected, QueryState, Session};
+use onehop_engine::{Activity, ClientFacts, Connected, QueryState, Rights, Session};
 use pgwire::messages::startup::SecretKey;
 
 use crate::interrupt::{Interrupt, Reason};
@@ -25,6 +25,13 @@ pub struct Connection {
     pub since: SystemTime,
     pub interrupt: Arc<Interrupt>,
     session: Arc<Session>,
+}
+
+impl Connection {
+    /// The rights of its user.
+    pub fn rights(&self) -> Rights {
+        self.session.rights()
+    }
 }
 
 /// All of them.

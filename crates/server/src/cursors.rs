@@ -290,6 +290,7 @@ impl Client {
         self.refuse_in_failed()?;
         // What goes wrong with it leaves nothing of it.
         let mut portal = self.portals.remove(&fetch.name).ok_or_else(|| no_cursor(&fetch.name))?;
+        portal.refuse_stopped()?;
         let word = if fetch.is_move { "MOVE" } else { "FETCH" };
         let mut rows = 0;
         if fetch.most != Some(0) {

@@ -2,10 +2,14 @@
 //!
 //! - What a statement takes and gives is found out when it is parsed, if it takes or gives anything. The columns that a client has
 //!   been told of are those that it gets, whatever values it binds.
-//! - A portal runs when it is first executed. With a limit of rows it waits for the next `Execute`, and its query with it.
+//! - A portal runs when it is first executed. With a limit of rows it waits for the next `Execute`, and its query with it. If that
+//!   is stopped meanwhile, as for memory, its rows go at once, and the next `Execute` hears why.
 
+use std::collections::HashMap;
+use std::future::pending;
 use std::sync::Arc;
 
+use futures::future::select_all;
 use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use onehop_engine::{ClientCopy, Described, Error, Output, Prepared, Rows, StatementKind, Value};
 use pgwire::messages::PgWireBackendMessage;
@@ -75,6 +79,8 @@ enum MadeBy {
 enum State {
     Bound,
     Running(Box<Running>),
+    /// Its query was stopped between two fetches.
+    Stopped(Box<Error>),
     Done,
 }
 
@@ -150,13 +156,45 @@ impl Portal {
     pub fn running(&mut self) -> Option<&mut Running> {
         match &mut self.state {
             State::Running(running) => Some(running),
-            State::Bound | State::Done => None,
+            State::Bound | State::Stopped(_) | State::Done => None,
         }
     }
 
     /// All of its rows have been sent.
     pub fn is_over(&mut self) {
         self.state = State::Done;
+    }
+
+    /// Its query was stopped: what it has goes now.
+    pub fn stop(&mut self, error: Error) {
+        self.state = State::Stopped(Box::new(error));
+    }
+
+    /// Refuses one whose query was stopped.
+    pub fn refuse_stopped(&mut self) -> Outcome<()> {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Stopped(error) => Err((*error).into()),
+            state => {
+                self.state = state;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Waits until the query of a portal is stopped between two fetches; the portal's name, and why.
+pub async fn stopped(portals: &HashMap<String, Portal>) -> (String, Error) {
+    let waiting = portals.iter().filter_map(|(name, portal)| match &portal.state {
+        State::Running(running) => {
+            let stopped = running.stopped();
+            Some(Box::pin(async move { (name.clone(), stopped.await) }))
+        }
+        State::Bound | State::Stopped(_) | State::Done => None,
+    });
+    let waiting: Vec<_> = waiting.collect();
+    match waiting.is_empty() {
+        true => pending().await,
+        false => select_all(waiting).await.0,
     }
 }
 
@@ -194,7 +232,7 @@ impl Client {
                 cursor => What::Cursor(cursor),
             }
         } else {
-            let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
+            let prepared = Arc::new(self.parsed(text).await?.map_err(placed)?);
             self.refuse_failed(&prepared)?;
             What::Sql(prepared)
         };
@@ -449,6 +487,7 @@ impl Client {
     }
 
     async fn fetch_rows(&mut self, portal: &mut Portal, kind: &StatementKind, most: Option<u64>) -> Outcome<()> {
+        portal.refuse_stopped()?;
         let State::Running(running) = &mut portal.state else {
             if !matches!(kind, StatementKind::Query | StatementKind::Explain | StatementKind::Show(_)) {
                 return Err(

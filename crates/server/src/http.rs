@@ -1,11 +1,13 @@
 //! HTTP for those who look at a server: figures for Prometheus ([`crate::metrics`]), and the page ([`crate::page`]).
 //!
-//! A site answers a request with a whole text, and reads no body. So many connections at once, each given so long to say what it
-//! wants; what else arrives is closed. Connections are of the task that serves them and end with it.
+//! A site answers a request with a whole text, and reads no body. Each site has slots of its own
+//! ([`crate::slots`]), and each connection a time to say what it wants. A connection that waits, or
+//! does not read its answer, is dropped for a new one when all slots are taken. Connections are of
+//! the task that serves them and end with it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -16,11 +18,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 pub use hyper::{Method, StatusCode};
+
+use crate::server::prepare;
+use crate::slots::{Slot, Slots, Stage};
 
 /// A request, whose body nobody reads.
 pub type Request = hyper::Request<Incoming>;
@@ -53,7 +57,7 @@ pub fn response(status: StatusCode, content_type: &'static str, text: impl Into<
 
 /// Answers until it is dropped.
 pub async fn serve<S: Site>(listener: TcpListener, tls: Option<TlsAcceptor>, site: S) {
-    let (site, room) = (Arc::new(site), Arc::new(Semaphore::new(AT_ONCE)));
+    let (site, slots) = (Arc::new(site), Slots::new(AT_ONCE, LIMIT));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -65,31 +69,50 @@ pub async fn serve<S: Site>(listener: TcpListener, tls: Option<TlsAcceptor>, sit
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
-            let (site, tls) = (Arc::clone(&site), tls.clone());
+        if let Some(slot) = slots.enter(address.ip(), Instant::now()) {
+            let (site, tls, slot) = (Arc::clone(&site), tls.clone(), Arc::new(slot));
             connections.spawn(async move {
-                connection(stream, address, tls, site).await;
-                drop(permit);
+                prepare(&stream);
+                tokio::select! {
+                    () = connection(stream, address, tls, site, &slot) => {}
+                    () = slot.is_lost() => {}
+                }
             });
         }
     }
 }
 
-async fn connection<S: Site>(stream: TcpStream, address: SocketAddr, tls: Option<TlsAcceptor>, site: Arc<S>) {
+async fn connection<S: Site>(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    site: Arc<S>,
+    slot: &Arc<Slot>,
+) {
     match tls {
-        None => exchange(stream, address.ip(), site).await,
+        None => exchange(stream, address.ip(), site, slot).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = tokio::time::timeout(LIMIT, tls.accept(stream)).await {
-                exchange(stream, address.ip(), site).await;
+                exchange(stream, address.ip(), site, slot).await;
             }
         }
     }
 }
 
-async fn exchange<S: Site>(stream: impl AsyncRead + AsyncWrite + Unpin + Send, from: IpAddr, site: Arc<S>) {
+async fn exchange<S: Site>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    from: IpAddr,
+    site: Arc<S>,
+    slot: &Arc<Slot>,
+) {
     let answer = service_fn(|request| {
-        let site = Arc::clone(&site);
-        async move { Ok::<_, std::convert::Infallible>(site.answer(request, from).await) }
+        let (site, slot) = (Arc::clone(&site), Arc::clone(slot));
+        async move {
+            slot.reach(Stage::Busy);
+            let answer = site.answer(request, from).await;
+            slot.reach(Stage::Silent);
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(LIMIT).max_buf_size(MOST_REQUEST_BYTES);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use onehop_engine::{Activity, Hop};
+use onehop_governor as governor;
 
 use crate::http::{self, Method, Request, Response, Site, StatusCode};
 use crate::server::Shared;
@@ -45,6 +46,8 @@ fn text(shared: &Shared) -> String {
     let (running, waiting) = shared.admission.counts();
     let open = shared.connections.connected().len();
     let of = |counter: &AtomicU64| counter.load(Relaxed);
+    let memory = governor::usage();
+    let fenced = governor::accounts().iter().filter(|account| account.is_fenced()).count();
     let figures = [
         ("onehop_connections", "gauge", "Clients that are connected", open as u64),
         ("onehop_connections_total", "counter", "Clients that were let in", of(&counters.connections)),
@@ -55,8 +58,29 @@ fn text(shared: &Shared) -> String {
             of(&counters.refused_connections),
         ),
         ("onehop_logins_failed_total", "counter", "Log-ins that failed", of(&counters.failed_logins)),
+        ("onehop_logins_open", "gauge", "Connections that have not logged in", shared.logins.count() as u64),
+        (
+            "onehop_logins_dropped_total",
+            "counter",
+            "Connections that were dropped for others before they had logged in",
+            shared.logins.dropped(),
+        ),
+        (
+            "onehop_audit_lines_lost_total",
+            "counter",
+            "Lines that are missing from the audit log",
+            shared.witness.lost_of_audit(),
+        ),
         ("onehop_statements_running", "gauge", "Statements that run", running as u64),
         ("onehop_statements_queued", "gauge", "Statements that wait for others to end", waiting as u64),
+        (
+            "onehop_statements_fenced",
+            "gauge",
+            "Statements that compute on although they were stopped: their places are taken until they end",
+            fenced as u64,
+        ),
+        ("onehop_resident_bytes", "gauge", "Memory that the process has", memory.resident),
+        ("onehop_allocated_bytes", "gauge", "Memory that is allocated, by all", memory.counted),
         ("onehop_statements_total", "counter", "Statements that were run", of(&counters.statements)),
         ("onehop_errors_total", "counter", "Errors that clients were told", of(&counters.errors)),
         ("onehop_rows_sent_total", "counter", "Rows that clients were sent", of(&counters.rows)),

@@ -58,6 +58,7 @@ pub mod code {
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     pub const INVALID_AUTHORIZATION: &str = "28000";
     pub const INVALID_PASSWORD: &str = "28P01";
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
     pub const INVALID_CURSOR_NAME: &str = "34000";
     pub const DUPLICATE_STATEMENT: &str = "42P05";
     pub const DUPLICATE_CURSOR: &str = "42P03";
@@ -165,6 +166,8 @@ pub fn sqlstate(e: &Error) -> &'static str {
         },
         ErrorKind::AlreadyExists if e.object() == Some(Object::Statement) => code::DUPLICATE_STATEMENT,
         ErrorKind::AlreadyExists => "42P07",
+        // As PostgreSQL says of a function that takes other types.
+        ErrorKind::Invalid if e.object() == Some(Object::Function) => "42883",
         ErrorKind::Invalid => "42000",
         ErrorKind::Data => of_data(e),
         ErrorKind::Corrupt => "XX001",
@@ -175,7 +178,7 @@ pub fn sqlstate(e: &Error) -> &'static str {
         ErrorKind::Resources => "53200",
         ErrorKind::Cancelled | ErrorKind::Timeout => code::QUERY_CANCELED,
         ErrorKind::ReadOnly => "25006",
-        ErrorKind::Denied => "42501",
+        ErrorKind::Denied => code::INSUFFICIENT_PRIVILEGE,
         ErrorKind::Unmet => code::NOT_IN_STATE,
         ErrorKind::Device => "58000",
         ErrorKind::Internal => "XX000",
@@ -197,6 +200,7 @@ fn of_rule(rule: Rule) -> &'static str {
         Rule::Count => code::SYNTAX_ERROR,
         Rule::Length => "54000",
         Rule::OneRow => "21000",
+        Rule::Pattern => "2201B",
     }
 }
 

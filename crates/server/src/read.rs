@@ -9,10 +9,10 @@
 //! A task reads ahead of the statement that runs, so that it sees the client go, and no further than [`AHEAD_MESSAGES`] and
 //! the allowance of bytes: then the client waits.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use onehop_engine::guarded;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -116,7 +116,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.fill(5 + body).await?;
         let mut message = self.buffer.split_to(5 + body);
         check(kind, &message[5..])?;
-        let decoded = catch_unwind(AssertUnwindSafe(|| PgWireFrontendMessage::decode(&mut message, &self.context)));
+        let decoded = guarded(|| PgWireFrontendMessage::decode(&mut message, &self.context));
         match decoded {
             Ok(Ok(Some(decoded))) => Ok((decoded, 5 + body)),
             Ok(Err(e)) => Err(wrong(e.to_string())),

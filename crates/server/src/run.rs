@@ -13,7 +13,7 @@ use futures::StreamExt;
 use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::{
-    Ended, Error, ErrorKind, Output, Prepared, Rows, Session, StatementKind, Task, TransactionState, Value,
+    Ended, Error, ErrorKind, Executor, Output, Prepared, Rows, Session, StatementKind, Task, TransactionState, Value,
 };
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
@@ -24,9 +24,12 @@ use crate::encode::{Format, put_rows, to_wire};
 use crate::extended::spread;
 use crate::interrupt::{Interrupt, Reason};
 use crate::metrics::Counters;
-use crate::problem::{Problem, code};
+use crate::problem::Problem;
 use crate::server::Shared;
 use crate::types::description;
+
+/// Bytes of a statement that is parsed where it came in: some hundred microseconds.
+const LONG_TEXT: usize = 16 << 10;
 
 /// Rows that are encoded before anybody else gets a turn.
 const ROWS_AT_ONCE: usize = 256;
@@ -57,6 +60,11 @@ impl Running {
         Self { rows, told, formats, batch: None, sent: 0 }
     }
 
+    /// Waits until its statement is stopped.
+    pub fn stopped(&self) -> impl Future<Output = Error> + Send + 'static {
+        self.rows.stopped()
+    }
+
     /// From now on rows are sent in these formats: one for all columns, or one for each.
     pub fn fetch_as(&mut self, formats: &[Format]) -> Result<(), Problem> {
         self.formats = spread(formats.to_vec(), self.told.fields().len(), "columns")?;
@@ -75,9 +83,16 @@ impl Client {
             biased;
             reason = self.interrupt.statement_ends() => return Err(ended(reason)),
             place = shared.admission.enter() => place?,
+            error = self.session.out_of_time() => return Err(error.into()),
         };
-        self.place = Some(place);
+        // Taken until the last work of the statement is over, whenever its client is told.
+        self.place = Some(shared.executors.lend(place)?);
         Ok(())
+    }
+
+    /// The threads of its place; in a transaction it needs none, and has threads for one statement.
+    pub fn executor(&self) -> Outcome<Executor> {
+        Ok(self.place.clone().map_or_else(|| self.shared.executors.lend(()), Ok)?)
     }
 
     /// Has something done by the engine, on its threads.
@@ -85,7 +100,16 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Outcome<T> {
-        on_workers(&self.shared, &self.session, &self.interrupt, work).await
+        on_workers(&self.shared, &self.executor()?, &self.session, &self.interrupt, work).await
+    }
+
+    /// Parses a statement: a long one on the engine's threads, for it takes a while.
+    pub async fn parsed(&self, text: &str) -> Outcome<Result<Prepared, Error>> {
+        if text.len() <= LONG_TEXT {
+            return Ok(self.session.parse(text));
+        }
+        let (session, text) = (Arc::clone(&self.session), text.to_string());
+        self.on_workers(async move { Ok(session.parse(&text)) }).await
     }
 
     /// Runs a statement with values for its parameters.
@@ -103,8 +127,8 @@ impl Client {
             }
         };
         let may_stay = is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let workers = &self.shared.workers;
-        let begin = || if may_stay { Task::here(workers, work) } else { Task::there(workers, work) };
+        let executor = self.executor()?;
+        let begin = || if may_stay { Task::here(&executor, work) } else { Task::there(&executor, work) };
         let output = done(&self.shared, &self.session, &self.interrupt, begin).await?;
         if let (Output::Done(ended), true) = (&output, is_end) {
             self.transaction_ended(ended.tag);
@@ -217,11 +241,12 @@ async fn rows_end(interrupt: &Interrupt, session: &Session) -> Reason {
 /// Has something done by the engine, on its threads, unless it is interrupted.
 pub async fn on_workers<T: Send + 'static>(
     shared: &Shared,
+    executor: &Executor,
     session: &Session,
     interrupt: &Interrupt,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Outcome<T> {
-    done(shared, session, interrupt, || Task::there(&shared.workers, work)).await
+    done(shared, session, interrupt, || Task::there(executor, work)).await
 }
 
 /// Waits for what the engine does, unless it is interrupted.
@@ -237,6 +262,11 @@ async fn done<T: Send + 'static>(
         biased;
         outcome = &mut task => return told(outcome),
         reason = interrupt.statement_ends() => reason,
+        error = session.overdue(&before) => {
+            // It goes on, with its threads and its place; its client does not wait for it.
+            task.stop();
+            return Err(error.into());
+        }
     };
     if !session.stop_after(&before) {
         return told(task.await);
@@ -246,10 +276,7 @@ async fn done<T: Send + 'static>(
         // It was done before it could be stopped.
         Ok(Ok(outcome @ Ok(_))) => told(Ok(outcome)),
         Ok(_) => Err(ended(reason)),
-        Err(_) => {
-            let message = "the statement was cancelled, and has not let go: the connection ends without it";
-            Err(Problem::fatal(code::QUERY_CANCELED, message).into())
-        }
+        Err(_) => Err(ended(reason)),
     }
 }
 

@@ -1,18 +1,18 @@
-//! The server: it listens, keeps count of who is there, and ends in order.
+//! The server: it listens, bounds its connections, and ends in order.
 //!
-//! A connection beyond those that are allowed is heard, so that it can cancel what another one does, and otherwise told that
-//! there is no room; so many of these at once, and no more. Ending has three steps: nobody is let in any more, and whoever does
-//! nothing is sent away; what runs has a time of grace; what still runs then is cancelled.
+//! A connection has a slot until it has logged in, and a seat from then on ([`crate::slots`]). The
+//! slots are others than the seats: connections that do not log in keep no client out, and a
+//! request to cancel is heard while all seats are taken. Ending has three steps: no client is let
+//! in any more, and one that does nothing is sent away; what runs has a time of grace; what still
+//! runs then is cancelled.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use onehop_engine::{Activity, Database, Observer};
+use onehop_engine::{Activity, Database, Executors, Observer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -24,13 +24,14 @@ use crate::login::Gate;
 use crate::metrics::{Counters, Figures};
 use crate::observe::{LogTo, Witness};
 use crate::page::Page;
+use crate::slots::{Seats, Slots};
 use crate::startup;
 use crate::tls;
 pub use crate::tls::TlsFiles;
 use crate::users::Users;
 
-/// Connections at once that are there only to be told that there is no room.
-const MOST_REFUSED: usize = 64;
+/// Connections that log in at once, at least.
+const LEAST_LOGINS: usize = 256;
 
 /// How a server is to be.
 #[derive(Clone, Debug)]
@@ -49,12 +50,21 @@ pub struct Options {
     pub http: Option<SocketAddr>,
     /// Where it logs who comes and goes, and what statements came to; without it nowhere.
     pub log: Option<LogTo>,
+    /// The place of an audit log of log-ins, refusals, and what statements do outside of the
+    /// database; without it there is none.
+    pub audit: Option<LogTo>,
     /// Statements that took less are logged only if they failed.
     pub log_min_duration: Duration,
     /// What takes spans of statements, by OTLP over HTTP: a URL. Without it there are none.
     pub otlp: Option<String>,
-    /// Connections at once.
+    /// Clients at once.
     pub max_connections: usize,
+    /// The last of these, which only admins get, if users log in. One is for any client whatever
+    /// this says.
+    pub reserved_connections: usize,
+    /// Connections at once that have not logged in, besides the clients; `None` for 256, or twice
+    /// `max_connections` if that is more, so that all clients may log in at the same time.
+    pub max_logins: Option<usize>,
     /// Statements that run at once.
     pub max_queries: usize,
     /// Statements that wait for others.
@@ -65,7 +75,8 @@ pub struct Options {
     pub grace: Duration,
     /// How long a log-in may take.
     pub login_timeout: Duration,
-    /// How long a statement that was cancelled may take to let go.
+    /// How long a statement that was cancelled may take to let go, before its client is told. If it computes on, its
+    /// place stays taken until it ends.
     pub patience: Duration,
     /// How long a client may take to read its last words.
     pub farewell: Duration,
@@ -80,15 +91,18 @@ impl Default for Options {
             metrics: None,
             http: None,
             log: None,
+            audit: None,
             log_min_duration: Duration::ZERO,
             otlp: None,
             max_connections: 100,
+            reserved_connections: 3,
+            max_logins: None,
             max_queries: 16,
             max_queued: 256,
             max_message_bytes: 64 << 20,
             grace: Duration::from_secs(30),
             login_timeout: Duration::from_secs(30),
-            patience: Duration::from_secs(10),
+            patience: Duration::from_millis(50),
             farewell: Duration::from_secs(2),
         }
     }
@@ -105,9 +119,11 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The log cannot be written.
-    #[error("cannot open the log {}: {source}", path.display())]
+    /// A log cannot be written.
+    #[error("cannot open {name} {}: {source}", path.display())]
     Log {
+        /// The log, or the audit log.
+        name: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system said.
@@ -124,11 +140,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What all connections share.
 pub struct Shared {
     pub database: Database,
-    pub workers: Handle,
+    pub executors: Executors,
     pub options: Options,
     pub admission: Admission,
     pub connections: Arc<Connections>,
     pub gate: Gate,
+    /// Slots of connections that have not logged in.
+    pub logins: Arc<Slots>,
+    /// Seats of clients that have.
+    pub seats: Arc<Seats>,
     pub counters: Arc<Counters>,
     pub witness: Arc<Witness>,
     pub since: SystemTime,
@@ -154,13 +174,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens from now on. Statements run on `workers`, whose threads need a stack of
-    /// [`STACK_BYTES`](onehop_engine::STACK_BYTES); everything else on the runtime that this is called on.
+    /// Listens from now on. Statements run on `executors`, everything else on the runtime that this is
+    /// called on.
     ///
     /// # Errors
     /// The address cannot be listened at, or is one that others can reach while nothing protects what they send; the log cannot be
     /// opened, or spans not be sent where they should.
-    pub async fn bind(database: Database, options: Options, workers: Handle) -> Result<Self> {
+    pub async fn bind(database: Database, options: Options, executors: Executors) -> Result<Self> {
         for address in [Some(options.listen), options.http].into_iter().flatten() {
             if !address.ip().is_loopback() && (options.users.is_none() || options.tls.is_none()) {
                 let message =
@@ -170,11 +190,14 @@ impl Server {
         }
         // What is wrong with these ends here, and not at the first log-in.
         let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(Error::Refused)?;
-        options.users.as_ref().map(Users::read).transpose().map_err(|e| Error::Refused(e.to_string()))?;
-        let gate = Gate::new(options.users.clone());
-        let gate = gate.ok_or_else(|| Error::Refused("the system gives no random numbers".into()))?;
         let (connections, counters) = (Arc::<Connections>::default(), Arc::<Counters>::default());
         let witness = Arc::new(Witness::new(&options, &connections, &counters)?);
+        let gate = Gate::new(options.users.clone(), &witness).map_err(Error::Refused)?;
+        // Without log-ins every client is an admin.
+        let reserved = if gate.is_open() { 0 } else { options.reserved_connections };
+        let seats = Seats::new(options.max_connections, reserved);
+        let max_logins = options.max_logins.unwrap_or_else(|| LEAST_LOGINS.max(2 * options.max_connections));
+        let logins = Slots::new(max_logins, Duration::ZERO);
         let listener = listen(options.listen).await?;
         let metrics = listen_if(options.metrics).await?;
         let http = listen_if(options.http).await?;
@@ -184,11 +207,13 @@ impl Server {
         let admission = Admission::new(options.max_queries, options.max_queued);
         let shared = Shared {
             database,
-            workers,
+            executors,
             options,
             admission,
             connections,
             gate,
+            logins,
+            seats,
             tls,
             counters,
             witness,
@@ -223,6 +248,11 @@ impl Server {
 
     /// Serves clients until `stop` is done, then ends in order.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        self.run_until(stop, std::future::pending()).await;
+    }
+
+    /// The same; what runs has its time of grace until `hurry` is done.
+    pub async fn run_until(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let Self { listener, metrics, http, shared } = self;
         shared.witness.started(listener.local_addr().ok(), shared.database.path());
         let mut clients = JoinSet::new();
@@ -234,7 +264,6 @@ impl Server {
         if let Some(listener) = http {
             others.spawn(http::serve(listener, shared.tls.clone(), Page::new(&shared)));
         }
-        let rooms = Rooms::new(shared.options.max_connections);
         let mut stop = std::pin::pin!(stop);
         loop {
             tokio::select! {
@@ -243,8 +272,8 @@ impl Server {
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        if let Some(room) = rooms.take() {
-                            clients.spawn(startup::serve(stream, address, room, Arc::clone(&shared)));
+                        if let Some(slot) = shared.logins.enter(address.ip(), Instant::now()) {
+                            clients.spawn(startup::serve(stream, address, slot, Arc::clone(&shared)));
                         }
                     }
                     // Too many open files, most likely: some are closed meanwhile.
@@ -253,7 +282,7 @@ impl Server {
             }
         }
         drop(listener);
-        end(clients, &shared).await;
+        end(clients, &shared, hurry).await;
         shared.witness.end().await;
     }
 }
@@ -269,11 +298,14 @@ async fn listen_if(address: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     }
 }
 
-async fn end(mut clients: JoinSet<()>, shared: &Shared) {
+async fn end(mut clients: JoinSet<()>, shared: &Shared, hurry: impl Future<Output = ()>) {
     let grace = shared.options.grace;
+    shared.logins.drop_silent();
     shared.connections.raise(Reason::Closing);
-    if tokio::time::timeout(grace, empty(&mut clients, shared, Reason::Closing)).await.is_ok() {
-        return;
+    tokio::select! {
+        () = empty(&mut clients, shared, Reason::Closing) => return,
+        () = tokio::time::sleep(grace) => {}
+        () = hurry => {}
     }
     let most = shared.options.patience + shared.options.farewell;
     let _ = tokio::time::timeout(most, empty(&mut clients, shared, Reason::Killed)).await;
@@ -285,41 +317,6 @@ async fn empty(clients: &mut JoinSet<()>, shared: &Shared, reason: Reason) {
     while !clients.is_empty() {
         shared.connections.raise(reason);
         let _ = tokio::time::timeout(Duration::from_millis(100), clients.join_next()).await;
-    }
-}
-
-/// Room for a connection, until it is dropped.
-#[derive(Debug)]
-pub struct Room {
-    pub kind: RoomKind,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// What a connection is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoomKind {
-    Client,
-    /// There is no room; it is only to be told so.
-    Refused,
-}
-
-#[derive(Debug)]
-struct Rooms {
-    clients: Arc<Semaphore>,
-    refused: Arc<Semaphore>,
-}
-
-impl Rooms {
-    fn new(most: usize) -> Self {
-        Self { clients: Arc::new(Semaphore::new(most)), refused: Arc::new(Semaphore::new(MOST_REFUSED)) }
-    }
-
-    fn take(&self) -> Option<Room> {
-        let of = |rooms: &Arc<Semaphore>, kind| {
-            let permit = Arc::clone(rooms).try_acquire_owned().ok()?;
-            Some(Room { kind, _permit: permit })
-        };
-        of(&self.clients, RoomKind::Client).or_else(|| of(&self.refused, RoomKind::Refused))
     }
 }
 

@@ -59,7 +59,7 @@ impl Client {
         if let Some(cursor) = Cursor::parse(text)? {
             return self.cursor(&cursor, text, place).await;
         }
-        let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
+        let prepared = Arc::new(self.parsed(text).await?.map_err(placed)?);
         self.refuse_failed(&prepared)?;
         if prepared.parameters() > 0 {
             return Err(no_values().into());

@@ -5,13 +5,14 @@
 //! 2. It wants to cancel what another connection does, which is all of it; or it says who it is.
 //! 3. It is told what it is connected to.
 //!
-//! All of it within `login_timeout`.
+//! All of it within `login_timeout`, and in a slot that another connection may be given instead
+//! ([`crate::slots`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use onehop_engine::{ClientFacts, Rights};
+use onehop_engine::{ClientFacts, Rights, guarded, reaches_outside};
 use pgwire::messages::cancel::CancelRequest;
 use pgwire::messages::response::{GssEncResponse, SslResponse};
 use pgwire::messages::startup::{Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup};
@@ -28,7 +29,8 @@ use crate::metrics::Counters;
 use crate::problem::{Problem, Severity, code};
 use crate::read::{End, Incoming, Reader, STARTUP_BYTES};
 use crate::reported::Reported;
-use crate::server::{Room, RoomKind, Shared, prepare};
+use crate::server::{Shared, prepare};
+use crate::slots::{Full, Seat, Slot, Stage};
 
 const SSL_REQUEST: i32 = 80_877_103;
 const GSS_REQUEST: i32 = 80_877_104;
@@ -38,14 +40,17 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 const NO_PARAMETERS: [&str; 4] = ["user", "database", "replication", "options"];
 
 /// Serves a connection to its end.
-pub async fn serve(stream: TcpStream, address: SocketAddr, room: Room, shared: Arc<Shared>) {
+pub async fn serve(stream: TcpStream, address: SocketAddr, slot: Slot, shared: Arc<Shared>) {
     prepare(&stream);
     let limit = shared.options.login_timeout;
-    let client = tokio::time::timeout(limit, log_in(stream, address, &room, Arc::clone(&shared))).await;
+    let client = tokio::select! {
+        client = tokio::time::timeout(limit, log_in(stream, address, &slot, Arc::clone(&shared))) => client,
+        () = slot.is_lost() => return,
+    };
+    drop(slot);
     if let Ok(Some(client)) = client {
         client.serve().await;
     }
-    drop(room);
 }
 
 /// How a connection begins.
@@ -93,7 +98,7 @@ async fn open_any(stream: TcpStream, shared: &Shared) -> Option<Opened> {
     Some(opened(opening, reader, true))
 }
 
-async fn log_in(stream: TcpStream, address: SocketAddr, room: &Room, shared: Arc<Shared>) -> Option<Client> {
+async fn log_in(stream: TcpStream, address: SocketAddr, slot: &Slot, shared: Arc<Shared>) -> Option<Client> {
     let Opened { opening, mut reader, mut link, is_encrypted } = open_any(stream, &shared).await?;
     let startup = match opening {
         Ok(Opening::Cancel(cancel)) => {
@@ -106,12 +111,9 @@ async fn log_in(stream: TcpStream, address: SocketAddr, room: &Room, shared: Arc
         Ok(Opening::Tls) | Err(End::Closed) => return None,
         Err(End::Nonsense(problem)) => return turn_away(link, None, address, problem, &shared).await,
     };
+    slot.reach(Stage::Busy);
     let claimed = startup.parameters.get("user").cloned();
     let claimed = claimed.as_deref();
-    if room.kind == RoomKind::Refused {
-        Counters::count(&shared.counters.refused_connections, 1);
-        return turn_away(link, claimed, address, no_room(&shared), &shared).await;
-    }
     if !is_encrypted && !address.ip().is_loopback() {
         let problem =
             Problem::fatal(code::INVALID_AUTHORIZATION, "connections from other machines have to be encrypted");
@@ -124,15 +126,23 @@ async fn log_in(stream: TcpStream, address: SocketAddr, room: &Room, shared: Arc
     };
     let rights = match shared.gate.pass(&user, address.ip(), &mut reader, &mut link).await {
         Ok(rights) => rights,
-        Err(problem) => {
+        Err(failed) => {
             Counters::count(&shared.counters.failed_logins, 1);
-            shared.witness.login_failed(&user, address, &problem);
-            return refuse(link, problem).await;
+            shared.witness.login_failed(&user, address, &failed);
+            return refuse(link, failed.problem).await;
+        }
+    };
+    // Only then, so that a client that does not log in takes none, and because some are for admins.
+    let seat = match shared.seats.take(rights) {
+        Ok(seat) => seat,
+        Err(full) => {
+            Counters::count(&shared.counters.refused_connections, 1);
+            return turn_away(link, claimed, address, no_seat(full, &shared), &shared).await;
         }
     };
     link.put(PgWireBackendMessage::Authentication(Authentication::Ok));
     reader.allow(shared.options.max_message_bytes);
-    match connect(startup, user, rights, address, reader, link, Arc::clone(&shared)).await {
+    match connect(startup, user, (rights, seat), address, reader, link, Arc::clone(&shared)).await {
         Ok(client) => {
             Counters::count(&shared.counters.connections, 1);
             Some(client)
@@ -159,9 +169,15 @@ async fn refuse<T>(mut link: Link, problem: Problem) -> Option<T> {
     None
 }
 
-fn no_room(shared: &Shared) -> Problem {
+fn no_seat(full: Full, shared: &Shared) -> Problem {
     let most = shared.options.max_connections;
-    let message = format!("sorry, too many clients already: there is room for {most}");
+    let message = match full {
+        Full::All => format!("sorry, too many clients already: there is room for {most}"),
+        Full::Reserved => {
+            let reserved = shared.seats.reserved();
+            format!("sorry, too many clients already: of {most} places, the last {reserved} are for admins")
+        }
+    };
     Problem::fatal(code::TOO_MANY_CONNECTIONS, message).with_hint("start the server with a larger --max-connections")
 }
 
@@ -202,7 +218,7 @@ async fn first_packet<S: AsyncRead + Unpin>(reader: &mut Reader<S>) -> Result<By
 fn decode_startup(mut packet: BytesMut) -> Result<Startup, End> {
     let mut context = DecodeContext::default();
     (context.awaiting_frontend_ssl, context.awaiting_frontend_startup) = (false, true);
-    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Startup::decode(&mut packet, &context)));
+    let decoded = guarded(|| Startup::decode(&mut packet, &context));
     match decoded {
         Ok(Ok(Some(startup))) => Ok(startup),
         _ => Err(End::Nonsense(Problem::fatal(code::PROTOCOL_VIOLATION, "invalid startup packet"))),
@@ -253,7 +269,7 @@ fn secret(startup: &Startup) -> Result<SecretKey, Problem> {
 async fn connect(
     startup: Startup,
     user: String,
-    rights: Rights,
+    (rights, seat): (Rights, Seat),
     address: SocketAddr,
     reader: Reader<Source>,
     mut link: Link,
@@ -275,6 +291,7 @@ async fn connect(
             return Err((link, Problem::from(e)));
         }
     }
+    let outside: Vec<&String> = startup.parameters.keys().filter(|name| is_outside(name)).collect();
     let secret = match secret(&startup) {
         Ok(secret) => secret,
         Err(problem) => return Err((link, problem)),
@@ -285,6 +302,7 @@ async fn connect(
     link.put(PgWireBackendMessage::BackendKeyData(BackendKeyData::new(number, secret.clone())));
     let registered = shared.connections.register(facts, secret, address, Arc::clone(&interrupt), Arc::clone(&session));
     let visit = shared.witness.connected(&registered.connection);
+    outside.iter().for_each(|setting| shared.witness.set_at_login(&registered.connection, setting));
     let incoming = Incoming::start(reader, Arc::clone(&interrupt));
     Ok(Client {
         link,
@@ -301,7 +319,13 @@ async fn connect(
         is_skipping: false,
         _visit: visit,
         registered,
+        _seat: seat,
     })
+}
+
+/// Returns true if a parameter of a startup packet is a setting of the process and its machine.
+fn is_outside(name: &str) -> bool {
+    reaches_outside(&name.to_lowercase())
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {

@@ -1,6 +1,7 @@
 //! TLS by rustls: 1.2 and 1.3, with certificates and a key that are read when the server begins. What is wrong with them is the end
 //! of the server, never a connection without it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
+
+use crate::private::{self, Readers, Unfit};
 
 /// Where certificates and key are.
 #[derive(Clone, Debug)]
@@ -31,7 +34,7 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     if certificates.is_empty() {
         return Err(about(&files.certificates, "there is no certificate in it".into()));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| about(&files.key, e.to_string()))?;
+    let key = private_key(&files.key).map_err(|e| about(&files.key, e))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
@@ -39,4 +42,17 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
         .with_single_cert(certificates, key)
         .map_err(|e| about(&files.key, e.to_string()))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let mut file = private::open(path, Readers::GroupOfRoot).map_err(|unfit| match unfit {
+        Unfit::Io(_, e) => e.to_string(),
+        Unfit::Open(mode) => format!(
+            "others can read the key (mode {mode:04o}); it has to be its owner's alone (chmod 600), or at most 0640 if root \
+             owns it"
+        ),
+    })?;
+    let mut pem = Vec::new();
+    file.read_to_end(&mut pem).map_err(|e| e.to_string())?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|e| e.to_string())
 }

@@ -118,8 +118,7 @@ async fn roles_may_do_what_they_say() {
 async fn what_would_not_be_safe_does_not_begin() {
     let folder = tempfile::tempdir().unwrap();
     let database = onehop_engine::Database::memory(&Default::default()).unwrap();
-    let handle = tokio::runtime::Handle::current();
-    let bind = |options| Server::bind(database.clone(), options, handle.clone());
+    let bind = |options| Server::bind(database.clone(), options, support::executors());
     let elsewhere = Options { listen: ([0, 0, 0, 0], 0).into(), ..options() };
     let users = Users::at(folder.path().join("users"));
     assert!(bind(elsewhere.clone()).await.unwrap_err().to_string().contains("both users who log in and TLS"));

@@ -404,7 +404,7 @@ async fn spans_that_are_taken_are_counted() {
 #[tokio::test]
 async fn what_cannot_be_is_the_end_of_the_server() {
     let database = Database::memory(&DatabaseOptions::default()).unwrap();
-    let bind = async |options| Server::bind(database.clone(), options, tokio::runtime::Handle::current()).await;
+    let bind = async |options| Server::bind(database.clone(), options, support::executors()).await;
     let missing = Path::new("/nowhere/at/all/log");
     match bind(with_log(missing)).await {
         Err(Error::Log { path, .. }) => assert_eq!(path, missing),
@@ -423,7 +423,7 @@ async fn whoever_observes_keeps_no_database_open() {
     let path = folder.path().join("d");
     let open = || Database::open(&path, &DatabaseOptions::default());
     let options = || with_log(&folder.path().join("log"));
-    let server = Server::bind(open().unwrap(), options(), tokio::runtime::Handle::current()).await.unwrap();
+    let server = Server::bind(open().unwrap(), options(), support::executors()).await.unwrap();
     let address = server.address().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let served = tokio::spawn(server.run(async move { drop(stopped.await) }));

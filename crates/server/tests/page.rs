@@ -129,7 +129,11 @@ async fn what_runs_is_shown_with_its_plan_and_ended() {
     let cancel = format!("POST /api/queries/{}/cancel", query["id"]);
     // As a form of another site's page would.
     assert_eq!(asked(&place, &cancel, &[]).await.status, 403);
-    assert_eq!(asked(&place, &cancel, &[("X-Onehop", "1")]).await.status, 200);
+    for origin in ["http://evil.example", "null", ""] {
+        assert_eq!(asked(&place, &cancel, &[("X-Onehop", "1"), ("Origin", origin)]).await.status, 403, "{origin}");
+    }
+    let own = [("X-Onehop", "1"), ("Host", "127.0.0.1:5489"), ("Origin", "http://127.0.0.1:5489")];
+    assert_eq!(asked(&place, &cancel, &own).await.status, 200);
     let error = waiting.await.unwrap();
     assert_eq!(error.code().unwrap().code(), "57014", "{error}");
     assert_eq!(asked(&place, &cancel, &[("X-Onehop", "1")]).await.status, 409);

@@ -91,6 +91,18 @@ async fn errors_have_codes_and_leave_the_connection_as_it_was() {
         ("SET thread = 2", "42704"),
         ("SELECT b FROM t", "42703"),
         ("EXECUTE nothing", "26000"),
+        // Patterns: constant, of a column, and too large when they are compiled.
+        ("SELECT 'a' ~ '(('", "2201B"),
+        ("SELECT 'a' ~ p FROM (VALUES ('((')) AS v(p)", "2201B"),
+        ("SELECT c ~ '((a{0,100}){0,100}){0,100}' FROM (VALUES ('a')) AS v(c)", "2201B"),
+        ("SELECT regexp_replace(c, '(', 'x') FROM (VALUES ('a')) AS v(c)", "2201B"),
+        ("SELECT regexp_matches(c, '(') FROM (VALUES ('a')) AS v(c)", "2201B"),
+        // Calls of no such types.
+        ("SELECT round(1.5, 'x', 3)", "42883"),
+        ("SELECT round(1.5, a) FROM (VALUES (1.5)) AS v(a)", "42883"),
+        ("SELECT trunc(CAST(1.5 AS DOUBLE PRECISION), 2.5)", "42883"),
+        ("SELECT sqrt(ARRAY[1])", "42883"),
+        ("SELECT nothing_of_the_kind(1)", "42883"),
     ] {
         let e = client.simple_query(text).await.unwrap_err();
         assert_eq!(code(&e), expected, "{text}: {e:?}");

@@ -15,8 +15,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use crate::backend::Backend;
-use crate::flips::{FlipBackend, FlipOptions, copy_live};
-use crate::medium::File;
+use crate::flips::{FlipBackend, FlipOptions, Open, copy_live};
+use crate::medium::{File, Medium};
 use crate::read::ReadTransaction;
 use crate::store::Store;
 use crate::{Error, Options, Result};
@@ -113,9 +113,19 @@ fn place(from: &Path, to: &Path, existing: Existing) -> std::io::Result<()> {
 pub(crate) fn live(from: &Path, to: &Path) -> Result<()> {
     make_file(to, Existing::Keep, |beside| {
         let copy = FlipBackend::create(Arc::new(File::create(beside)?), FlipOptions::default())?;
-        copy_live(from, &copy)?;
+        copy_live(&mut || Ok(Arc::new(File::open_read_only(from)?)), &copy)?;
         copy.close()
     })
+}
+
+/// Copies the store that `open` opens to `to`, which is empty, while others write to it.
+///
+/// # Errors
+/// Those of [`copy_live`].
+pub(crate) fn live_on(open: Open<'_>, to: Arc<dyn Medium>) -> Result<()> {
+    let copy = FlipBackend::create(to, FlipOptions::default())?;
+    copy_live(open, &copy)?;
+    copy.close()
 }
 
 /// Copies all that `from` sees into an empty store, in one transaction.

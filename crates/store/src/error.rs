@@ -46,6 +46,15 @@ pub enum Error {
         /// The first failure.
         reason: String,
     },
+    /// The open file does not have its name any more, or does not hold what was written to it. What is written from now on would
+    /// not be found again, so nothing is acknowledged.
+    #[error("{object} was {what} while it was open: a commit would be lost, and is not acknowledged")]
+    Displaced {
+        /// The file.
+        object: String,
+        /// What has happened to it.
+        what: String,
+    },
     /// Another process, or another handle of this one, has it open, and one of the two is to write.
     #[error("{object} is open elsewhere{holder}; close it there, or open it for reading in both")]
     Locked {

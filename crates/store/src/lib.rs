@@ -55,11 +55,14 @@ pub(crate) mod lines;
 mod lock;
 mod maintenance;
 pub mod medium;
-pub(crate) mod mutant;
+#[doc(hidden)]
+pub mod mutant;
 mod options;
 mod pages;
 mod read;
 mod report;
+#[doc(hidden)]
+pub mod simulation;
 mod store;
 pub(crate) mod superblock;
 mod tree;

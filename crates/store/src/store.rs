@@ -302,6 +302,27 @@ impl Store {
         }
     }
 
+    /// The same without a lock, so that a process may open it for writing meanwhile. A store on memory is locked all the same.
+    ///
+    /// # Errors
+    /// As of [`backup_file`](Self::backup_file).
+    pub fn backup_live(path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (path, to) = (path.as_ref(), to.as_ref());
+        match Superblock::read(&File::open_read_only(path)?)?.layout {
+            Layout::Flips => copy::live(path, to),
+            Layout::Lines => Self::backup_file(path, to),
+        }
+    }
+
+    /// The same of the store on the file that `open` opens for reading, to an empty medium: for simulations.
+    ///
+    /// # Errors
+    /// As of [`backup_live`](Self::backup_live).
+    #[doc(hidden)]
+    pub fn copy_live(open: &mut dyn FnMut() -> Result<Arc<dyn Medium>>, to: Arc<dyn Medium>) -> Result<()> {
+        copy::live_on(open, to)
+    }
+
     /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all, with
     /// its permissions. It stays on what it lies on, unless `options` say otherwise.
     ///

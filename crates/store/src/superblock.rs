@@ -18,6 +18,7 @@
 use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
+use crate::simulation;
 use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"1hopOSP\0";
@@ -91,6 +92,13 @@ impl Superblock {
         Ok(copies[0] == copies[1])
     }
 
+    /// Whether the medium still has this one.
+    pub(crate) fn is_on(&self, medium: &dyn Medium) -> Result<bool> {
+        let mut sector = [0; SECTOR_BYTES];
+        medium.read(COPIES[0], &mut sector)?;
+        Ok(sector == self.encode())
+    }
+
     /// Makes this the superblock, durably, with the next sequence number.
     pub(crate) fn write(&mut self, medium: &dyn Medium) -> Result<()> {
         self.sequence += 1;
@@ -160,7 +168,7 @@ fn is_whole(sector: &[u8; SECTOR_BYTES]) -> bool {
 /// A name for a new store. The standard library's hasher is seeded by the system, which is random enough for a name.
 pub(crate) fn random_uuid() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
-    let halves = [RandomState::new().hash_one(0_u8), RandomState::new().hash_one(1_u8)];
+    let halves = [0_u8, 1].map(|half| simulation::bits().unwrap_or_else(|| RandomState::new().hash_one(half)));
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&halves[0].to_le_bytes());
     uuid[8..].copy_from_slice(&halves[1].to_le_bytes());

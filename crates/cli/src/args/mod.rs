@@ -1,5 +1,6 @@
 //! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
 
+mod backup;
 mod commit;
 mod io;
 mod logreg;
@@ -22,6 +23,7 @@ use crate::settings;
 use crate::terminal::{Terminal, note};
 use crate::{message, version};
 
+pub use backup::{DatabaseBackupArgs, RestoreArgs};
 pub use commit::CommitArgs;
 pub use io::{Emit, IoArgs};
 pub use logreg::LogregArgs;
@@ -93,8 +95,13 @@ pub struct Args {
 /// Commands other than running SQL.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Verify every checksum of a database
+    /// Verify every checksum of a database, and find files that are not where they belong
     Check(CheckArgs),
+    /// Copy a whole database to a new directory, also while others write to it
+    #[command(after_help = backup::EXAMPLES)]
+    Backup(DatabaseBackupArgs),
+    /// Make a database of a backup
+    Restore(RestoreArgs),
     /// Print what this machine offers: processor, memory, storage, GPU, libraries
     Doctor(DoctorArgs),
     /// Generate the tables of a benchmark: the Star Schema Benchmark or TPC-H
@@ -135,6 +142,12 @@ pub enum Command {
 pub struct CheckArgs {
     /// Database directory
     pub path: PathBuf,
+    /// Say what would be done about files that are not where they belong; checksums are not verified
+    #[arg(long)]
+    pub repair: bool,
+    /// With --repair: do it
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

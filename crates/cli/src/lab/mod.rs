@@ -75,8 +75,7 @@ fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
 
 /// The same for work that has no runtime: as long as this one is there.
 fn listen_for_interrupt(cancel: &'static AtomicBool) -> Result<Runtime, Stop> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
+    let runtime = onehop_engine::front(1)?;
     cancel_on_interrupt(&runtime, cancel);
     Ok(runtime)
 }

@@ -16,7 +16,6 @@ use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
-use tokio::task::spawn_blocking;
 
 use super::{Memory, Nulls, Wanted, host};
 use crate::database::Database;
@@ -25,6 +24,7 @@ use crate::rights::Rights;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 const EXPORT: &str = "onehop_export";

@@ -16,10 +16,10 @@ use onehop_pipeline::arrays::Element;
 use onehop_pipeline::backend::{Backend, Stored};
 use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
-use tokio::task::spawn_blocking;
 
 use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
 use crate::catalog::definition::quoted;
+use crate::limits::Limits;
 use crate::lower::{Fusing, StopOnDrop};
 use crate::place::{Placing, residence};
 use crate::planner;
@@ -27,7 +27,7 @@ use crate::query::Rows;
 use crate::session::{Session, TransactionState, watched};
 use crate::settings::ExecMode;
 use crate::snapshot::Table;
-use crate::timeout::TimeLimit;
+use crate::task::spawn_blocking;
 use crate::{Error, Query, Result};
 
 /// Why a device does not decode columns, which is no error: a query has the same rows.
@@ -77,8 +77,7 @@ impl Session {
             // It says so.
             self.sql(text).await?;
         }
-        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
-        let query = self.start_query(text, limit);
+        let query = self.start_query(text, Limits::of(&self.current_settings()));
         let planned = async {
             let mut state = self.state(&query, &self.snapshot())?;
             // Several threads would each have a part, in no order; so would a device, or a pipeline.
@@ -90,7 +89,7 @@ impl Session {
             let plan = planner::plan_text(&state, text).await?;
             let physical = planner::physical_plan(&state, &plan, &query).await?;
             query.planned();
-            Rows::new(execute_stream(physical, state.task_ctx())?, &query)
+            Ok(Rows::new(execute_stream(physical, state.task_ctx())?, &query))
         };
         let mut rows = watched(&query, pin!(planned)).await?;
         let (schema, mut batches) = (Arc::clone(rows.schema()), Vec::new());
@@ -116,7 +115,7 @@ impl Session {
             return Ok(None);
         }
         let cache = Arc::new(self.database().cache().by_path(settings.io_path()));
-        let query = self.start_query(text, None);
+        let query = self.start_query(text, Limits::of(&self.current_settings()).without_time());
         let maker = ArrayMaker { placing, query: Arc::clone(&query) };
         let (stop, wanted) = (StopOnDrop::default(), wanted.clone());
         let cancelled = Arc::clone(&stop.0);

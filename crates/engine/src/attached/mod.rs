@@ -94,6 +94,7 @@ impl From<onehop_postgres::Error> for Error {
                 ErrorKind::Invalid,
                 Some("an address is 'postgresql://USER@HOST:PORT/DATABASE', its password in PGPASSWORD"),
             ),
+            (Other::Threads { .. }, _) => (ErrorKind::Resources, None),
             (Other::NoTable { .. }, _) => {
                 (ErrorKind::NotFound, Some("names there are as in quotes: small letters stay small"))
             }

@@ -26,6 +26,16 @@ pub(super) fn open(volume: &Arc<dyn Volume>, name: &str) -> crate::Result<Arc<dy
     on(volume.open_for_update(name)?)
 }
 
+/// Opens a file of a volume for reading, while another process writes to it.
+pub(super) fn open_for_reading(volume: &Arc<dyn Volume>, name: &str) -> Result<Arc<dyn Medium>> {
+    let opened = open(volume, name);
+    opened.map_err(|e| Error::Io {
+        operation: "open".into(),
+        object: name.into(),
+        source: Arc::new(std::io::Error::other(e)),
+    })
+}
+
 fn on(file: Arc<dyn WriteAt>) -> crate::Result<Arc<dyn Medium>> {
     let len = AtomicU64::new(file.len()?);
     Ok(Arc::new(VolumeMedium { file, len }))

@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use onehop_io::Volume;
 use onehop_store::medium::File;
+use onehop_store::mutant::skips;
 use onehop_store::{Maintenance, Options, Store};
 
 use super::manifest::{FILE as MANIFEST_FILE, Manifest, NEW_FILE as NEW_MANIFEST_FILE};
 use super::medium;
-use super::store::{NEW_FILE, STORE_FILE, StoreCatalog};
+use super::store::{NEW_FILE, Removed, STORE_FILE, StoreCatalog};
 use super::{Catalog, CatalogStore, SegmentPlace};
 use crate::database::Access;
 use crate::{Error, ErrorKind, Result};
@@ -44,7 +45,7 @@ pub(crate) fn open(
     let database = Files { root, place, access };
     let files = root.list()?;
     let has = |name: &str| files.iter().any(|file| file == name);
-    let store = if has(STORE_FILE) {
+    let opened = if has(STORE_FILE) {
         if access == Access::ReadWrite {
             database.remove_left_overs(&files)?;
         }
@@ -67,7 +68,14 @@ pub(crate) fn open(
             }
         }
     };
-    Ok(Box::new(store))
+    // Segments that end with the process are never met again, and those on a cluster have marks.
+    let is_kept = !matches!(place, Place::Memory) && opened.segment_place()?.is_none() && !skips("removed.remember");
+    Ok(Box::new(opened.with_removed(if is_kept { Removed::Remember } else { Removed::Forget })))
+}
+
+/// Copies the store of a database, as of one commit, to another volume, while others write to it.
+pub(crate) fn copy_live(from: &Arc<dyn Volume>, to: &Arc<dyn Volume>) -> Result<()> {
+    Ok(Store::copy_live(&mut || medium::open_for_reading(from, STORE_FILE), medium::create(to, STORE_FILE)?)?)
 }
 
 struct Files<'a> {

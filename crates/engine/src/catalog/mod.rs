@@ -17,6 +17,7 @@ mod migrate;
 pub(crate) mod names;
 mod records;
 pub(crate) mod row;
+mod sound;
 mod store;
 
 use std::collections::BTreeMap;
@@ -31,7 +32,8 @@ use serde::{Deserialize, Serialize};
 pub use definition::Definition;
 pub(crate) use deleted::{VECTOR_ROWS, VectorRows};
 pub(crate) use manifest::FILE as MANIFEST_FILE;
-pub(crate) use migrate::{Place, open};
+pub(crate) use migrate::{Place, copy_live, open};
+pub(crate) use sound::MOST_PARTITIONS;
 pub(crate) use store::{NEW_FILE, STORE_FILE, stands_on_nothing};
 
 use self::row::EncodedRows;
@@ -64,6 +66,27 @@ pub struct SegmentPlace {
     pub url: String,
     /// By which file in it one knows that it is this catalog's: one of these. The first is the last that was certain.
     pub marks: Vec<String>,
+}
+
+/// The identity of a database. Its segments have both parts in their footers, so that a report can tell segments of another
+/// database, and of a history that the store does not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Random bits that the database got with its first segment: 32 hexadecimal digits.
+    pub database: String,
+    /// Random bits of each process that has brought segments, the last at the end: 16 hexadecimal digits each.
+    pub lives: Vec<String>,
+}
+
+/// A segment that a commit took out of the catalog, and whose file may still be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedSegment {
+    /// The file.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its checksum: another segment may have its name.
+    pub checksum: u32,
 }
 
 /// A table.
@@ -285,6 +308,16 @@ pub enum Change {
         /// What to say of it.
         place: SegmentPlace,
     },
+    /// The database has another life.
+    PutIdentity {
+        /// All of it.
+        identity: Identity,
+    },
+    /// Files of removed segments are gone: nothing has to remember them any more.
+    ForgetRemoved {
+        /// The files.
+        files: Vec<String>,
+    },
     /// A table has more rows that are in no segment.
     AddRows {
         /// Its id.
@@ -331,6 +364,12 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
 
     /// Where segments lie, if not in the database's directory.
     fn segment_place(&self) -> Result<Option<SegmentPlace>>;
+
+    /// The identity of the database; `None` before it had segments, or if these lie elsewhere.
+    fn identity(&self) -> Result<Option<Identity>>;
+
+    /// Segments that were removed, and whose files may be there.
+    fn removed(&self) -> Result<Vec<RemovedSegment>>;
 
     /// Whether commits that were in order have been taken back since the last [`load`](Self::load): nothing of them has
     /// happened, and no commit is accepted before there is another.

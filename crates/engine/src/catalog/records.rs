@@ -5,6 +5,7 @@
 //! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or a later one if there is more: see there |
 //! | | `generation`, `next_id` | 8 bytes, little-endian |
 //! | | `features` | 4 bytes, little-endian: bits of what is used, in [`FORMAT_WITH_FEATURES`] |
+//! | | `identity` | version, [`Identity`](super::Identity) as JSON, once the database has had segments in its directory |
 //! | | `segments` | version, [`SegmentPlace`](super::SegmentPlace) as JSON, if they do not lie in the database's directory |
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
@@ -12,6 +13,7 @@
 //! | `functions` | name ([`name_key`]) | version, JSON of [`functions`](crate::functions) |
 //! | `names` | key of a long name | version, the whole name |
 //! | `segments` | table id, file | version, [`SegmentRecord`] as JSON |
+//! | `removed` | file | version, length (8 bytes), checksum (4 bytes): a segment that a commit took out, until its file is gone |
 //! | `deleted` | table id, file, 0, vector (4 bytes) | [`VectorRows`](super::VectorRows) |
 //! | `rows/<table id>` | row id | [`row`](super::row) |
 //!
@@ -39,8 +41,10 @@ pub(super) const FEATURE_MODELS: u32 = 1;
 pub(super) const FEATURE_PLACE: u32 = 2;
 /// The feature bit of functions.
 pub(super) const FEATURE_FUNCTIONS: u32 = 4;
+/// The feature bit of segments with an origin, of markers, and of removed segments that the catalog remembers.
+pub(super) const FEATURE_IDENTITY: u32 = 8;
 /// All bits that this build knows.
-pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE | FEATURE_FUNCTIONS;
+pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE | FEATURE_FUNCTIONS | FEATURE_IDENTITY;
 
 pub(super) const DATABASE: &str = "database";
 pub(super) const TABLES: &str = "tables";
@@ -50,12 +54,14 @@ pub(super) const FUNCTIONS: &str = "functions";
 pub(super) const NAMES: &str = "names";
 pub(super) const SEGMENTS: &str = "segments";
 pub(super) const DELETED: &str = "deleted";
+pub(super) const REMOVED: &str = "removed";
 
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 pub(super) const GENERATION_KEY: &[u8] = b"generation";
 pub(super) const NEXT_ID_KEY: &[u8] = b"next_id";
 pub(super) const FEATURES_KEY: &[u8] = b"features";
 pub(super) const PLACE_KEY: &[u8] = b"segments";
+pub(super) const IDENTITY_KEY: &[u8] = b"identity";
 
 const VERSION: u8 = 1;
 
@@ -154,6 +160,19 @@ impl SegmentRecord {
         let Self { rows, bytes, checksum, partition, .. } = *self;
         SegmentEntry { file: file.to_string(), rows, bytes, checksum, partition }
     }
+}
+
+/// The value of a segment that was removed: what tells its file from another of its name.
+pub(super) fn encode_removed(bytes: u64, checksum: u32) -> Vec<u8> {
+    [&[VERSION][..], &bytes.to_le_bytes(), &checksum.to_le_bytes()].concat()
+}
+
+/// Length and checksum of a segment that was removed, or what is wrong with the value.
+pub(super) fn decode_removed(value: &[u8]) -> std::result::Result<(u64, u32), String> {
+    let short = || "it is not 13 bytes long".to_string();
+    let (bytes, checksum) = versioned(value)?.split_first_chunk::<8>().ok_or_else(short)?;
+    let checksum = <[u8; 4]>::try_from(checksum).map_err(|_| short())?;
+    Ok((u64::from_le_bytes(*bytes), u32::from_le_bytes(checksum)))
 }
 
 /// A record as its value.

@@ -10,12 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use onehop_store::{Pending, ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
-    DATABASE, DELETED, FEATURE_FUNCTIONS, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY, FORMAT, FORMAT_KEY,
-    FORMAT_WITH_FEATURES, FORMAT_WITH_MODELS, FUNCTIONS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, PLACE_KEY,
-    SEGMENTS, SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode,
-    encode_text, is_long, name_key, rows_of, segment_key,
+    DATABASE, DELETED, FEATURE_FUNCTIONS, FEATURE_IDENTITY, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY,
+    FORMAT, FORMAT_KEY, FORMAT_WITH_FEATURES, FORMAT_WITH_MODELS, FUNCTIONS, GENERATION_KEY, IDENTITY_KEY, MODELS,
+    NAMES, NEXT_ID_KEY, PLACE_KEY, REMOVED, SEGMENTS, SegmentRecord, TABLES, TableRecord, VIEWS, decode,
+    decode_removed, decode_text, deleted_key, deleted_prefix, encode, encode_removed, encode_text, is_long, name_key,
+    rows_of, segment_key,
 };
-use super::{Catalog, CatalogStore, Change, Hear, SegmentEntry, SegmentPlace, StoreReport, TableEntry, VectorRows};
+use super::sound;
+use super::{
+    Catalog, CatalogStore, Change, Hear, Identity, RemovedSegment, SegmentEntry, SegmentPlace, StoreReport, TableEntry,
+    VectorRows,
+};
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
@@ -32,6 +37,16 @@ pub(crate) struct StoreCatalog {
     name: String,
     /// That of the store when the catalog was last loaded: what is to be committed stands on it.
     epoch: AtomicU64,
+    removed: Removed,
+}
+
+/// How a commit treats segments that it takes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// The catalog remembers them, so that the next opening may remove a file that a crash leaves.
+    Remember,
+    /// Their files end with the process, or are told apart in another way.
+    Forget,
 }
 
 impl StoreCatalog {
@@ -40,7 +55,7 @@ impl StoreCatalog {
     /// # Errors
     /// [`ErrorKind::TooNew`] for a later version, [`ErrorKind::Corrupt`] for a store that has none.
     pub fn open(store: Store, name: String) -> Result<Self> {
-        let opened = Self { store, name, epoch: AtomicU64::new(0) };
+        let opened = Self { store, name, epoch: AtomicU64::new(0), removed: Removed::Forget };
         let tree = opened.store.read()?.tree(DATABASE)?;
         let Some(format) = tree.get(FORMAT_KEY)? else {
             return Err(opened.corrupt("it holds no catalog"));
@@ -73,7 +88,7 @@ impl StoreCatalog {
 
     /// Puts a whole catalog into an empty store. Durable when it returns.
     pub fn create(store: Store, name: String, catalog: &Catalog, place: Option<&SegmentPlace>) -> Result<Self> {
-        let made = Self { store, name, epoch: AtomicU64::new(0) };
+        let made = Self { store, name, epoch: AtomicU64::new(0), removed: Removed::Forget };
         let transaction = made.store.write()?;
         transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT.to_le_bytes())?;
         put_numbers(&transaction, catalog)?;
@@ -94,6 +109,11 @@ impl StoreCatalog {
         }
         transaction.commit()?;
         Ok(made)
+    }
+
+    /// The same, which remembers segments that are removed, or does not.
+    pub fn with_removed(self, removed: Removed) -> Self {
+        Self { removed, ..self }
     }
 
     fn corrupt(&self, reason: &str) -> Error {
@@ -176,12 +196,32 @@ impl CatalogStore for StoreCatalog {
         catalog.views = self.texts(&read, VIEWS)?;
         catalog.models = self.texts(&read, MODELS)?;
         catalog.functions = self.texts(&read, FUNCTIONS)?;
-        Ok(catalog)
+        match sound::fault(&catalog) {
+            None => Ok(catalog),
+            Some(fault) => Err(self.corrupt(&fault)),
+        }
     }
 
     fn segment_place(&self) -> Result<Option<SegmentPlace>> {
         let Some(value) = self.store.read()?.tree(DATABASE)?.get(PLACE_KEY)? else { return Ok(None) };
         decode(&value).map(Some).map_err(|reason| self.bad_record(DATABASE, PLACE_KEY, &reason))
+    }
+
+    fn identity(&self) -> Result<Option<Identity>> {
+        let Some(value) = self.store.read()?.tree(DATABASE)?.get(IDENTITY_KEY)? else { return Ok(None) };
+        decode(&value).map(Some).map_err(|reason| self.bad_record(DATABASE, IDENTITY_KEY, &reason))
+    }
+
+    fn removed(&self) -> Result<Vec<RemovedSegment>> {
+        let mut removed = Vec::new();
+        for entry in self.store.read()?.tree(REMOVED)?.iter() {
+            let entry = entry?;
+            let file = self.text_of_key(REMOVED, entry.key())?.to_string();
+            let (bytes, checksum) =
+                decode_removed(entry.value()).map_err(|reason| self.bad_record(REMOVED, entry.key(), &reason))?;
+            removed.push(RemovedSegment { file, bytes, checksum });
+        }
+        Ok(removed)
     }
 
     fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()> {
@@ -218,7 +258,7 @@ impl CatalogStore for StoreCatalog {
             put_numbers(&transaction, next)?;
         }
         for (index, change) in changes.iter().enumerate() {
-            apply(&mut transaction, next, change, index)?;
+            apply(&mut transaction, next, change, index, self.removed)?;
         }
         // Of this commit alone: what becomes of others is told to who waits for those.
         Ok(transaction.commit_later()?)
@@ -251,14 +291,22 @@ pub(crate) fn stands_on_nothing() -> Error {
 
 /// Whether a change is one of the catalog, not of rows.
 fn is_of_catalog(change: &Change) -> bool {
-    use Change::{AddRows, DeleteRows, PutPlace, RemoveRows};
-    !matches!(change, AddRows { .. } | RemoveRows { .. } | DeleteRows { .. } | PutPlace { .. })
+    use Change::{AddRows, DeleteRows, ForgetRemoved, PutIdentity, PutPlace, RemoveRows};
+    !matches!(
+        change,
+        AddRows { .. }
+            | RemoveRows { .. }
+            | DeleteRows { .. }
+            | PutPlace { .. }
+            | PutIdentity { .. }
+            | ForgetRemoved { .. }
+    )
 }
 
 /// Whether a change is one without which nobody could ever make room on a full disk: it takes out more than it puts in, or, as
 /// marks of deleted rows do, comes before something that does.
 fn makes_room(change: &Change) -> bool {
-    use Change::{DeleteRows, DropFunction, DropModel, DropTable, DropView, RemoveRows, RemoveSegments};
+    use Change::{DeleteRows, DropFunction, DropModel, DropTable, DropView, ForgetRemoved, RemoveRows, RemoveSegments};
     matches!(
         change,
         RemoveRows { .. }
@@ -268,6 +316,7 @@ fn makes_room(change: &Change) -> bool {
             | DropView { .. }
             | DropModel { .. }
             | DropFunction { .. }
+            | ForgetRemoved { .. }
     )
 }
 
@@ -332,6 +381,27 @@ fn put_place(transaction: &WriteTransaction, place: &SegmentPlace) -> Result<()>
     Ok(())
 }
 
+/// Records the identity of the database. Builds that remove every file which the catalog does not mention refuse it from then on.
+fn put_identity(transaction: &WriteTransaction, identity: &Identity) -> Result<()> {
+    use_feature(transaction, FEATURE_IDENTITY)?;
+    transaction.tree(DATABASE)?.insert(IDENTITY_KEY, encode(identity)?)?;
+    Ok(())
+}
+
+/// Removes the record of a segment. What is kept of it is shorter than the record was.
+fn remove_segment(transaction: &WriteTransaction, key: &[u8], removed: Removed) -> Result<()> {
+    let Some(value) = transaction.tree(SEGMENTS)?.get(key)?.map(|value| value.to_vec()) else { return Ok(()) };
+    transaction.tree(SEGMENTS)?.remove(key)?;
+    let record = decode::<SegmentRecord>(&value).ok();
+    // Without a checksum there is no telling which file it was: the file is kept if a crash leaves it.
+    if let (Removed::Remember, Some((bytes, checksum)), Some(file)) =
+        (removed, record.and_then(|record| Some((record.bytes, record.checksum?))), key.get(8..))
+    {
+        transaction.tree(REMOVED)?.insert(file, encode_removed(bytes, checksum))?;
+    }
+    Ok(())
+}
+
 /// Removes the record of a table, a view or a model.
 fn remove_named(transaction: &WriteTransaction, tree: &str, name: &str) -> Result<()> {
     let key = name_key(name);
@@ -369,7 +439,13 @@ fn put_segments(
 /// More than the segments that one change brings.
 const SEGMENTS_PER_CHANGE: usize = 1 << 32;
 
-fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, index: usize) -> Result<()> {
+fn apply(
+    transaction: &mut WriteTransaction,
+    next: &Catalog,
+    change: &Change,
+    index: usize,
+    removed: Removed,
+) -> Result<()> {
     match change {
         Change::PutTable { name } => {
             let Some(table) = next.tables.get(name) else { return Ok(()) };
@@ -379,7 +455,7 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
                     put_named(transaction, TABLES, name, encode(&TableRecord::of(table))?)?;
                 }
                 before => {
-                    before.map_or(Ok(()), |other| remove_contents(transaction, other))?;
+                    before.map_or(Ok(()), |other| remove_contents(transaction, other, removed))?;
                     put_table(transaction, name, table, next.generation)?;
                 }
             }
@@ -387,7 +463,7 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         Change::DropTable { name } => {
             if let Some(id) = id_of(transaction, name)? {
                 remove_named(transaction, TABLES, name)?;
-                remove_contents(transaction, id)?;
+                remove_contents(transaction, id, removed)?;
             }
         }
         Change::AddSegments { table, segments } => {
@@ -395,7 +471,7 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         }
         Change::RemoveSegments { table, files } => {
             for file in files {
-                transaction.tree(SEGMENTS)?.remove(segment_key(*table, file))?;
+                remove_segment(transaction, &segment_key(*table, file), removed)?;
                 remove_prefix(transaction, DELETED, &deleted_prefix(*table, file))?;
             }
         }
@@ -424,6 +500,13 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
             remove_named(transaction, FUNCTIONS, name)?;
         }
         Change::PutPlace { place } => put_place(transaction, place)?,
+        Change::PutIdentity { identity } => put_identity(transaction, identity)?,
+        Change::ForgetRemoved { files } => {
+            let mut tree = transaction.tree(REMOVED)?;
+            for file in files {
+                tree.remove(file)?;
+            }
+        }
         Change::AddRows { table, first_id, rows } => {
             let mut tree = transaction.tree(rows_of(*table))?;
             for (id, row) in (*first_id..).zip(rows.iter()) {
@@ -456,16 +539,22 @@ fn id_of(transaction: &WriteTransaction, name: &str) -> Result<Option<u64>> {
 }
 
 /// Removes all that belongs to a table that is gone.
-fn remove_contents(transaction: &mut WriteTransaction, table: u64) -> Result<()> {
-    remove_prefix(transaction, SEGMENTS, &table.to_be_bytes())?;
+fn remove_contents(transaction: &mut WriteTransaction, table: u64, removed: Removed) -> Result<()> {
+    for key in keys_of(transaction, SEGMENTS, &table.to_be_bytes())? {
+        remove_segment(transaction, &key, removed)?;
+    }
     remove_prefix(transaction, DELETED, &table.to_be_bytes())?;
     transaction.drop_tree(rows_of(table))?;
     Ok(())
 }
 
+fn keys_of(transaction: &WriteTransaction, tree: &str, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+    transaction.tree(tree)?.prefix(prefix).map(|entry| Ok(entry?.key().to_vec())).collect()
+}
+
 fn remove_prefix(transaction: &WriteTransaction, tree: &str, prefix: &[u8]) -> Result<()> {
+    let keys = keys_of(transaction, tree, prefix)?;
     let mut tree = transaction.tree(tree)?;
-    let keys = tree.prefix(prefix).map(|entry| Ok(entry?.key().to_vec())).collect::<Result<Vec<_>>>()?;
     for key in keys {
         tree.remove(key)?;
     }
@@ -478,8 +567,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::ColumnEntry;
     use crate::catalog::row::EncodedRows;
+    use crate::catalog::{ColumnEntry, PartitionBy};
 
     fn segment(file: &str, partition: u32) -> SegmentEntry {
         SegmentEntry { file: file.into(), rows: 10, bytes: 4096, checksum: Some(7), partition }
@@ -487,7 +576,8 @@ mod tests {
 
     fn table(id: u64, segments: Vec<SegmentEntry>) -> TableEntry {
         let columns = vec![ColumnEntry { name: "a".into(), type_name: "BIGINT".into(), nullable: true }];
-        TableEntry { id, columns, cluster_by: vec!["a".into()], partition_by: None, residence: None, segments }
+        let partition_by = Some(PartitionBy::Hash { column: "a".into(), partitions: 2 });
+        TableEntry { id, columns, cluster_by: vec!["a".into()], partition_by, residence: None, segments }
     }
 
     fn catalog() -> Catalog {

@@ -1,9 +1,10 @@
 //! Files that a statement writes: whole, under their name, or not at all.
 //!
-//! 1. What is written goes to a name of its own in the target's directory: hidden and ending in `.tmp`, so that no
-//!    pattern for the target's kind finds it. It is made before the query starts; what cannot be made is said then.
+//! 1. What is written goes to a name of its own in the target's directory ([`Aside`]). It is made before the query
+//!    starts; what cannot be made is said then.
 //! 2. At the end the bytes are synced, the name is changed to the target's in one step, and the directory is synced.
-//! 3. Dropping an [`Export`] before that removes what was written. The file that was there stays as it was.
+//! 3. Dropping an [`Export`] before that removes what was written. The file that was there stays as it was. What a
+//!    process leaves that is killed before, the next export to the directory removes.
 //!
 //! On a cluster a file is visible when it is closed, and a directory as well, so neither has another name before; closing it is
 //! step 2. Directories above that are missing are made there, and stay.
@@ -36,9 +37,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use url::Url;
 
+use super::aside::Aside;
 use super::site::{self, Site};
 use super::store::count_write;
 use super::{Sites, absolute, blocking};
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 /// Streams of the process, wherever they lead.
@@ -57,12 +60,12 @@ pub(crate) struct Export {
 #[derive(Debug)]
 enum Place {
     File {
-        aside: PathBuf,
+        aside: Aside,
         target: PathBuf,
     },
     /// Several files, in a directory that did not have any.
     Directory {
-        aside: PathBuf,
+        aside: Aside,
         target: PathBuf,
     },
     /// A pipe or a device.
@@ -160,9 +163,9 @@ impl Export {
             Place::Stream => self.target.state().is_over = true,
             Place::File { aside, target } | Place::Directory { aside, target } => {
                 if matches!(self.target.place, Place::Directory { .. }) {
-                    sync_directory(aside).map_err(failed(Operation::Sync))?;
+                    sync_directory(aside.path()).map_err(failed(Operation::Sync))?;
                 }
-                fs::rename(aside, target).map_err(failed(Operation::Rename))?;
+                fs::rename(aside.path(), target).map_err(failed(Operation::Rename))?;
                 self.target.state().is_over = true;
                 sync_directory(target.parent().unwrap_or(Path::new("/"))).map_err(failed(Operation::Sync))?;
             }
@@ -206,8 +209,7 @@ impl Drop for Export {
         }
         // Nobody is there to be told, and a name that stays is hidden.
         match &self.target.place {
-            Place::File { aside, .. } => _ = fs::remove_file(aside),
-            Place::Directory { aside, .. } => _ = fs::remove_dir_all(aside),
+            Place::File { aside, .. } | Place::Directory { aside, .. } => aside.remove(),
             Place::Stream => {}
             Place::ClusterFile => {
                 let writers = [state.whole.take(), state.sink.take().and_then(Sink::of_cluster)];
@@ -238,8 +240,12 @@ impl Sink {
     }
 }
 
+/// Syncs a directory. One that may be written to and not read cannot be opened for that.
 fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    match File::open(path) {
+        Err(e) if e.kind() == IoErrorKind::PermissionDenied => Ok(()),
+        opened => opened?.sync_all(),
+    }
 }
 
 /// What was refused, and what to do about it.
@@ -319,31 +325,20 @@ fn local_place(name: &str, database: Option<&Path>) -> Result<(Place, State)> {
     let target = target.map_err(failed)?;
     refuse_database(name, &target, database)?;
     if !is_directory {
-        let (aside, file) =
-            aside(&target, |path| OpenOptions::new().write(true).create_new(true).open(path)).map_err(failed)?;
-        if let Some(existing) = existing {
-            file.set_permissions(existing.permissions()).map_err(failed)?;
+        let (aside, file) = Aside::file(&target).map_err(failed)?;
+        if let Some(existing) = existing
+            && let Err(e) = file.set_permissions(existing.permissions())
+        {
+            aside.remove();
+            return Err(failed(e));
         }
         return Ok((Place::File { aside, target }, of(Some(file))));
     }
     if existing.is_some() && fs::read_dir(&target).map_err(failed)?.next().is_some() {
         return Err(not_empty(name));
     }
-    let (aside, ()) = aside(&target, |path| fs::create_dir(path)).map_err(failed)?;
+    let aside = Aside::directory(&target).map_err(failed)?;
     Ok((Place::Directory { aside, target }, of(None)))
-}
-
-/// Makes something beside the target, under a name that nothing has.
-fn aside<T>(target: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
-    let directory = target.parent().unwrap_or(Path::new("/"));
-    let mut number = 0;
-    loop {
-        let path = directory.join(format!(".onehop-{}-{number}.tmp", std::process::id()));
-        match make(&path) {
-            Err(e) if e.kind() == IoErrorKind::AlreadyExists => number += 1,
-            made => return made.map(|made| (path, made)),
-        }
-    }
 }
 
 fn stream(name: &str, kind: fs::FileType) -> io::Result<File> {
@@ -402,7 +397,7 @@ impl Shared {
                 state.sink.take().ok_or_else(|| io::Error::other("a second file for one target"))
             }
             Place::Directory { aside, .. } => {
-                Ok(Sink::File(OpenOptions::new().write(true).create_new(true).open(aside.join(part))?))
+                Ok(Sink::File(OpenOptions::new().write(true).create_new(true).open(aside.path().join(part))?))
             }
             Place::ClusterDirectory { .. } => {
                 let tree = state.tree.clone().ok_or_else(|| io::Error::other("the export has ended"))?;
@@ -545,7 +540,7 @@ struct Upload {
 impl Upload {
     fn start(target: Arc<Shared>, location: StorePath) -> Self {
         let (parts, incoming) = mpsc::channel();
-        let writer = tokio::task::spawn_blocking(move || target.write_parts(&location, incoming));
+        let writer = spawn_blocking(move || target.write_parts(&location, incoming));
         Self { parts: Some(parts), writer: Some(writer) }
     }
 }

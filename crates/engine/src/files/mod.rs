@@ -4,16 +4,20 @@
 //! `x.tbl`, `x.json`, `x.jsonl`, the text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says
 //! which files a path stands for, [`agree`] that they are of one table, [`listing`] in which order
 //! they are read; what their directories are named by is columns as well: [`directory_columns`].
-//! Text is read by [`csv`] and [`json`], the rest by DataFusion under [`named`]. [`export`] writes
-//! files. All of them lie at a [`site`]: the local file system, or a cluster.
+//! Text is read by [`csv`] and [`json`], Parquet by DataFusion under [`named`], and Arrow by
+//! [`positional`], both behind the checks of `onehop_files`. [`export`] writes files. All of them lie at a [`site`]: the
+//! local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
 
+mod account;
 mod agree;
 mod arrow_schema;
+mod aside;
 mod csv;
 mod directory_columns;
 pub(crate) mod export;
+mod footers;
 pub(crate) mod functions;
 mod glob;
 pub(crate) mod json;
@@ -24,10 +28,12 @@ pub(crate) mod options;
 mod positional;
 mod respelled;
 mod site;
+mod sized;
 mod store;
 mod uncertain_statistics;
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,7 +42,6 @@ use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::ListingTableUrl;
@@ -47,6 +52,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
+use onehop_files::inflate::{self, Compression};
 
 use self::agree::Deviations;
 use self::csv::DeclaredShape;
@@ -64,10 +70,15 @@ use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
 pub(crate) use self::store::{CountingRegistry, gone};
 use crate::convert::Zone;
-use crate::encoded::{entered, entered_schema};
+use crate::encoded::entered;
+use crate::limits::go_on;
+use crate::postgres::functions::memory_limit_bytes;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
+/// A record of text is no longer than this, and has no more than its part of the memory.
+const MOST_RECORD_BYTES: usize = 256 << 20;
+const RECORDS_IN_MEMORY: u64 = 8;
 /// Less text than this is not worth a segment per thread.
 const SPREAD_BYTES: u64 = 10 << 20;
 /// Files whose schemas are read at a time.
@@ -149,6 +160,72 @@ pub(crate) fn parse_name(path: &str) -> FileName {
     FileName { extension: extension(stem), compression }
 }
 
+/// What a reader of text may have in memory, by what its statement may.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory_bytes: u64::MAX }
+    }
+}
+
+impl Limits {
+    fn of(state: &dyn DataFusionSession) -> Self {
+        memory_limit_bytes(state.config_options()).map_or_else(Self::default, |memory_bytes| Self { memory_bytes })
+    }
+
+    /// The longest record: a bracket or a quote that is never closed makes one of the rest of a file.
+    fn record_bytes(self) -> usize {
+        MOST_RECORD_BYTES.min(usize::try_from(self.memory_bytes / RECORDS_IN_MEMORY).unwrap_or(usize::MAX))
+    }
+
+    /// The bytes of a file, decompressed.
+    fn decompressed(
+        self,
+        file: Box<dyn Read + Send>,
+        compression: FileCompressionType,
+        buffer_bytes: usize,
+    ) -> io::Result<Box<dyn Read + Send>> {
+        let compression = match compression {
+            FileCompressionType::GZIP => Compression::Gzip,
+            FileCompressionType::BZIP2 => Compression::Bzip2,
+            FileCompressionType::XZ => Compression::Xz,
+            FileCompressionType::ZSTD => Compression::Zstd,
+            _ => return Ok(file),
+        };
+        let reader = inflate::reader(BufReader::with_capacity(buffer_bytes, file), compression, self.memory_bytes)?;
+        Ok(Box::new(Stoppable(reader)))
+    }
+}
+
+/// A reader that ends with an error once its statement has to: the bytes of a file say nothing about how many it is
+/// decompressed to.
+struct Stoppable<R>(R);
+
+impl<R: Read> Read for Stoppable<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        may_go_on()?;
+        self.0.read(buffer)
+    }
+}
+
+/// [`go_on`], for readers.
+fn may_go_on() -> io::Result<()> {
+    go_on().map_err(io::Error::other)
+}
+
+/// The error of a file whose decompression needs more memory than its statement may have.
+fn over_memory(name: &str, e: &io::Error) -> Option<Error> {
+    let is_memory = e.kind() == io::ErrorKind::OutOfMemory && e.raw_os_error().is_none();
+    is_memory.then(|| {
+        Error::new(ErrorKind::Resources, format!("cannot read '{name}': {e}"))
+            .with_hint("raise memory_limit, or compress the file with a smaller window")
+    })
+}
+
 /// Whether a table's name is meant as a path: it has a slash, a pattern, or the extension of a format.
 pub(crate) fn is_path(name: &str) -> bool {
     name.contains('/') || name.contains('*') || Format::parse(&parse_name(name).extension).is_ok()
@@ -184,8 +261,8 @@ impl Source {
     pub async fn find(path: &str, format: Option<Format>, unnamed: Option<Format>, sites: Arc<Sites>) -> Result<Self> {
         let path = path.to_string();
         let find = move || {
-            let (site, path) = sites.resolve(&path)?;
-            Self::find_at(site, &path, format, unnamed)
+            let found = sites.resolve(&path).and_then(|(site, path)| Self::find_at(site, &path, format, unnamed));
+            found.inspect_err(|_| sites.wanted(&path))
         };
         blocking(find).await?
     }
@@ -247,7 +324,8 @@ impl Source {
         query: &Arc<Query>,
     ) -> Result<Vec<DeclaredShape>> {
         let query = Some(Arc::clone(query));
-        let format = self.csv_format(csv, Types::Declared, Names::default(), query, Zone::default());
+        let (zone, limits) = (Zone::default(), Limits::default());
+        let format = self.csv_format(csv, Types::Declared, Names::default(), query, zone, limits);
         let files = self.files.clone();
         let read = move || {
             let mut shapes = Vec::new();
@@ -274,7 +352,8 @@ impl Source {
         let (urls, names) = self.found(state)?;
         if let Some(Declared { schema, has_header, shapes }) = declared {
             let query = state.config().get_extension::<Query>();
-            let format = self.csv_format(csv, Types::Declared, names, query, Zone::of_session(state.config_options()));
+            let (zone, limits) = (Zone::of_session(state.config_options()), Limits::of(state));
+            let format = self.csv_format(csv, Types::Declared, names, query, zone, limits);
             let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
             // A scan knows files by their locations.
             let locations: HashMap<&str, String> = (self.files.iter().zip(&urls))
@@ -291,12 +370,9 @@ impl Source {
         let schema = loosened(&schema);
         let (format, by_position) = match reading {
             Reading::Plain if self.format == Format::Parquet => (parquet(state, names, Spelling::Same, units), false),
-            Reading::Plain => (format, self.format == Format::Arrow),
+            Reading::Plain => (format, false),
             Reading::Respelled => (parquet(state, names, Spelling::Own, units), false),
-            Reading::Positional => {
-                let (site, names) = (self.site.clone(), names.clone());
-                (Arc::new(PositionalFormat { site, format: self.format, names }) as Arc<dyn FileFormat>, false)
-            }
+            Reading::Positional => (self.positional(state, names), false),
         };
         self.with_directories(format, urls, schema, by_position)
     }
@@ -333,7 +409,8 @@ impl Source {
 
     fn opened(&self, state: &dyn DataFusionSession) -> Opened {
         let threads = state.config().target_partitions();
-        Opened { site: self.site.clone(), query: state.config().get_extension::<Query>(), threads }
+        let (query, limits) = (state.config().get_extension::<Query>(), Limits::of(state));
+        Opened { site: self.site.clone(), query, threads, limits }
     }
 
     /// The names of the columns that the files' directories are named by.
@@ -368,6 +445,7 @@ impl Source {
         names: Names,
         query: Option<Arc<Query>>,
         zone: Zone,
+        limits: Limits,
     ) -> CsvFormat {
         CsvFormat {
             site: self.site.clone(),
@@ -377,8 +455,16 @@ impl Source {
             names,
             query,
             zone,
+            limits,
             shapes: Arc::default(),
         }
+    }
+
+    fn positional(&self, state: &dyn DataFusionSession, names: Names) -> Arc<dyn FileFormat> {
+        let query = state.config().get_extension::<Query>();
+        let ledger = query.map(|query| Arc::clone(query.shared_ledger()));
+        let pool = Arc::clone(&state.runtime_env().memory_pool);
+        Arc::new(PositionalFormat { site: self.site.clone(), format: self.format, names, ledger, pool })
     }
 
     fn file_format(
@@ -387,17 +473,16 @@ impl Source {
         csv: &CsvOptions,
         names: Names,
     ) -> Result<Arc<dyn FileFormat>> {
-        let inner: Arc<dyn FileFormat> = match self.format {
+        match self.format {
             Format::Csv => {
                 let query = state.config().get_extension::<Query>();
                 let zone = Zone::of_session(state.config_options());
-                return Ok(Arc::new(self.csv_format(csv, Types::Guessed, names, query, zone)));
+                Ok(Arc::new(self.csv_format(csv, Types::Guessed, names, query, zone, Limits::of(state))))
             }
-            Format::Parquet => return Ok(parquet(state, names, Spelling::Same, Arc::default())),
-            Format::Arrow => Arc::new(ArrowFormat),
-            Format::Json => return Err(Error::new(ErrorKind::Internal, "JSON has a plan of its columns")),
-        };
-        Ok(Arc::new(NamedFormat { inner, names, spelling: Spelling::Same, units: Arc::default() }))
+            Format::Parquet => Ok(parquet(state, names, Spelling::Same, Arc::default())),
+            Format::Arrow => Ok(self.positional(state, names)),
+            Format::Json => Err(Error::new(ErrorKind::Internal, "JSON has a plan of its columns")),
+        }
     }
 
     /// The columns of all files. Empty text files have nothing to say about them.
@@ -457,10 +542,7 @@ impl Source {
             _ if file.bytes == 0 => Arc::new(Schema::empty()),
             Format::Arrow => {
                 let (site, file) = (self.site.clone(), file.clone());
-                let (schema, is_old) = blocking(move || arrow_schema::of(&site, &file)).await??;
-                // The columns of these are cast to those of the table.
-                is_odd = is_old || entered_schema(&schema) != schema;
-                schema
+                blocking(move || arrow_schema::of(&site, &file)).await??
             }
             _ => {
                 let object = store.head(url.prefix()).await.map_err(DataFusionError::from);
@@ -473,9 +555,9 @@ impl Source {
                     Ok(schema) => schema,
                     Err(e) if self.format == Format::Parquet => {
                         let (site, file) = (self.site.clone(), file.clone());
-                        let empty = blocking(move || positional::without_row_groups(&site, &file)).await?;
+                        let schema = blocking(move || positional::of_many_row_groups(&site, &file)).await?;
                         is_odd = true;
-                        empty.ok().flatten().ok_or(e)?
+                        schema.ok().flatten().ok_or(e)?
                     }
                     Err(e) => return Err(e.into()),
                 }

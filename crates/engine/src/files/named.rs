@@ -7,11 +7,9 @@
 //!
 //! It also corrects the statistics of Parquet: [`uncertain_statistics`].
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -25,22 +23,30 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource};
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+use onehop_files::Fault;
+use onehop_files::guard::{Panicked, guarded, guarded_future, guarded_stream};
 
+use super::account::{DAMAGED, unread_for};
+use super::footers::Footers;
 use super::respelled::{self, Respelling, Spelling};
 use super::site::{of_cluster, refused_by_cluster};
+use super::sized::cut;
 use super::store::Changed;
 use super::{Names, directory_columns, uncertain_statistics};
 use crate::encoded::entered_batch;
@@ -96,6 +102,10 @@ impl FileFormat for NamedFormat {
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let name = objects.first().map(|object| self.names.of(&object.location).0).unwrap_or_default();
+        let footers = Footers::of(state.runtime_env());
+        for object in objects {
+            caught(&name, footers.read(store.as_ref(), object)).await?;
+        }
         caught(&name, self.inner.infer_schema(state, store, objects)).await
     }
 
@@ -150,7 +160,11 @@ impl FileFormat for NamedFormat {
         let scan = plan.downcast_ref::<DataSourceExec>();
         let config = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
         let Some(config) = config else { return Ok(plan) };
-        let source = NamedSource::wrap(Arc::clone(config.file_source()), self.names.clone(), Arc::clone(&self.units));
+        let store = state.runtime_env().object_store(&config.object_store_url)?;
+        let checking = config.file_source().downcast_ref::<ParquetSource>();
+        let checking = checking.and_then(|source| Footers::of(state.runtime_env()).checking(source, store));
+        let source = checking.map_or_else(|| Arc::clone(config.file_source()), |source| Arc::new(source) as _);
+        let source = NamedSource::wrap(source, self.names.clone(), Arc::clone(&self.units));
         let named = FileScanConfigBuilder::from(config.clone()).with_source(source);
         let named = match self.spelling {
             Spelling::Same => named,
@@ -267,9 +281,8 @@ impl FileSource for NamedSource {
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        // Projections compute with values that have entered; those of Parquet hide nothing.
-        let is_computed = projection.iter().any(|one| one.expr.downcast_ref::<Column>().is_none());
-        if is_computed && self.file_type().starts_with("arrow") {
+        // A projection computes with batches that have been cut.
+        if !projection.iter().all(|one| only_selects(&one.expr)) {
             return Ok(None);
         }
         Ok(self.inner.try_pushdown_projection(projection)?.map(|inner| self.again(inner)))
@@ -281,6 +294,14 @@ impl FileSource for NamedSource {
     ) -> Result<TreeNodeRecursion> {
         self.inner.apply_expressions(f)
     }
+}
+
+/// Whether an expression is a column, or a field of one.
+fn only_selects(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+        return function.fun().name() == "get_field" && function.args().iter().all(only_selects);
+    }
+    expr.downcast_ref::<Column>().is_some() || expr.downcast_ref::<Literal>().is_some()
 }
 
 /// Opens files under their names.
@@ -345,45 +366,52 @@ impl Morsel for NamedMorsel {
             Some(declared) => directory_columns::as_declared(batch, declared),
             None => Ok(batch),
         };
-        match catch_unwind(AssertUnwindSafe(|| inner.into_stream())) {
+        match guarded(|| inner.into_stream()) {
             Ok(stream) => {
-                let steps = AssertUnwindSafe(stream).catch_unwind();
                 let entered = |batch| Ok(entered_batch(batch)?);
-                steps.map(move |step| settle(&name, step).and_then(entered).and_then(&as_declared)).boxed()
+                let cut = move |step| {
+                    let batches = settle(&name, step).map(|batch| cut(&batch, usize::MAX));
+                    let batches =
+                        batches.map_or_else(|e| vec![Err(e)], |batches| batches.into_iter().map(Ok).collect());
+                    futures::stream::iter(batches)
+                };
+                let batches = guarded_stream(stream).flat_map(cut);
+                batches.map(move |batch| batch.and_then(entered).and_then(&as_declared)).boxed()
             }
-            Err(panic) => futures::stream::iter([settle(&name, Err(panic))]).boxed(),
+            Err(panicked) => futures::stream::iter([settle(&name, Err(panicked))]).boxed(),
         }
     }
 }
 
-type Caught<T> = std::result::Result<T, Box<dyn Any + Send>>;
-
 async fn caught<T>(name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    settle(name, AssertUnwindSafe(work).catch_unwind().await)
+    settle(name, guarded_future(work).await)
 }
 
 /// What a reader gives, or why not, with the file's name.
 pub(super) fn caught_now<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    settle(name, catch_unwind(AssertUnwindSafe(work)))
+    settle(name, guarded(work))
 }
 
 /// A reader's outcome with the file's name.
-fn settle<T>(name: &str, outcome: Caught<Result<T>>) -> Result<T> {
+fn settle<T>(name: &str, outcome: std::result::Result<Result<T>, Panicked>) -> Result<T> {
     match outcome {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(e)) => Err(named(name, e)),
         // What a reader takes for granted is not so in this file.
-        Err(_) => Err(damaged(name, "its reader gave up").into()),
+        Err(panicked) => Err(damaged(name, "its reader gave up").with_source(panicked).into()),
     }
 }
 
 fn damaged(name: &str, reason: &str) -> Error {
     let error = Error::new(ErrorKind::Data, format!("cannot read '{name}': {reason}"));
-    error.with_hint("the file is damaged, or of another format than its name says")
+    error.with_hint(DAMAGED)
 }
 
 /// A reader's error with the file's name.
 pub(super) fn named(name: &str, e: DataFusionError) -> DataFusionError {
+    if let Some(fault) = within::<Fault>(&e) {
+        return unread_for(name, fault).into();
+    }
     let root = e.find_root();
     if matches!(root, DataFusionError::External(inner) if inner.is::<Error>()) || is_computed(root) {
         return e;

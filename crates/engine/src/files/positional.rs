@@ -1,29 +1,23 @@
-//! Parquet and Arrow files whose columns DataFusion does not find: read front to back, by position.
+//! Arrow files, and the Parquet files whose columns DataFusion does not find: read front to back.
 //!
-//! 1. Two columns of one name. DataFusion finds columns of Parquet by name, and loses all but one of them: upstream.md. The
-//!    second `a` is named `a_1`, as a text file's is.
-//! 2. An Arrow column of type Null. A table's column is text, since other files may have values, and DataFusion's scan of
-//!    Arrow casts nothing: "column types must match schema types, expected Utf8 but found Null".
-//! 3. Arrow files of before 1.0, whose messages are of metadata version 4: arrow's reader of files refuses them, and its
-//!    reader of streams, which a file has in it, does not.
+//! 1. Arrow files and streams. arrow-ipc trusts them, so [`onehop_files::arrow_ipc`] reads them.
+//! 2. Parquet with two columns of one name. DataFusion finds columns by name, and loses all but one
+//!    of them: upstream.md. The second `a` is named `a_1`, as a text file's is.
+//! 3. Parquet whose footer is too large for DataFusion's cache, with more row groups than its own
+//!    reader of footers takes.
 //!
-//! 4. Parquet without row groups, as fastparquet writes it: the list of them has no element type, which parquet's reader
-//!    refuses ("Expected list element type of Struct but got Byte"). It is given one.
-//!
-//! One stream reads a file, a batch at a time, on a thread that may wait. Columns are found by the names that they have
-//! been given, and cast to the table's types.
+//! One stream reads a file, or a range of an Arrow file, a batch at a time, on a thread that may
+//! wait. Columns are found by the names that they have been given, and cast to the table's types.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::CastOptions;
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
-use arrow::ipc::reader::StreamReader;
+use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use async_trait::async_trait;
-use bytes::Bytes;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::nested_struct::cast_column;
 use datafusion::common::stats::Precision;
@@ -37,30 +31,31 @@ use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScan
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::{StreamExt, TryStreamExt};
-use object_store::{ObjectMeta, ObjectStore};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use onehop_files::arrow_ipc::{ArrowFile, Selection};
+use onehop_files::{Fault, Unbounded, parquet_file};
+use onehop_io::Ledger;
+use parquet::arrow::parquet_to_arrow_schema;
 
+use super::account::PoolMemory;
 use super::csv::distinct;
 use super::glob::Found;
-use super::named::caught_now;
+use super::named::{caught_now, named};
 use super::site::Site;
+use super::sized::cut;
 use super::{Format, Names, agree, blocking, directory_columns};
 use crate::encoded::entered_batch;
 
-/// The eight bytes before the stream in an Arrow file.
-const ARROW_MAGIC: &[u8] = b"ARROW1";
-
 /// Whether a file's columns are found by their names and types as they are.
 pub(super) fn is_plain(schema: &Schema, format: Format) -> bool {
-    let has_null = || schema.fields().iter().any(|field| *field.data_type() == DataType::Null);
     match format {
-        Format::Parquet => is_distinct(schema),
-        Format::Arrow => is_distinct(schema) && !has_null(),
+        Format::Parquet | Format::Arrow => is_distinct(schema),
         Format::Csv | Format::Json => true,
     }
 }
@@ -77,24 +72,6 @@ pub(super) fn renamed(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Fields>()))
 }
 
-/// Whether the messages of an Arrow file are of another version than its footer says.
-pub(super) fn is_old(file: &mut (impl Read + Seek)) -> bool {
-    let mut start = [0; 16];
-    if file.read_exact(&mut start).is_err() || !start.starts_with(ARROW_MAGIC) {
-        return false;
-    }
-    // The length of the first message, behind a mark that the oldest files do not have.
-    let (at, len) = match start[8..12] {
-        [0xFF, 0xFF, 0xFF, 0xFF] => (16, u32::from_le_bytes([start[12], start[13], start[14], start[15]])),
-        _ => (12, u32::from_le_bytes([start[8], start[9], start[10], start[11]])),
-    };
-    let mut message = vec![0; (len as usize).min(1 << 24)];
-    if file.seek(SeekFrom::Start(at)).is_err() || file.read_exact(&mut message).is_err() {
-        return false;
-    }
-    arrow::ipc::root_as_message(&message).is_ok_and(|message| message.version() != arrow::ipc::MetadataVersion::V5)
-}
-
 /// The columns of a Parquet file of which some have the same name: DataFusion's own schema has one of those.
 pub(super) async fn with_same_names(
     state: &dyn DataFusionSession,
@@ -108,70 +85,104 @@ pub(super) async fn with_same_names(
     Ok(if columns > merged.fields().len() { Some(Arc::new(footer.fetch_schema().await?)) } else { None })
 }
 
-/// The columns of a Parquet file, if it is one that has no row groups. Blocks.
-pub(super) fn without_row_groups(site: &Site, file: &Found) -> DataFusionResult<Option<SchemaRef>> {
+/// The columns of a Parquet file that has more row groups than parquet's reader numbers. Blocks.
+pub(super) fn of_many_row_groups(site: &Site, file: &Found) -> DataFusionResult<Option<SchemaRef>> {
     caught_now(&file.name, || {
-        let mut bytes = Vec::new();
-        site.open_anywhere(&file.path)?.read_to_end(&mut bytes)?;
-        let reader = ParquetRecordBatchReaderBuilder::try_new(with_typed_list(bytes));
-        let empty = reader.ok().filter(|reader| reader.metadata().num_row_groups() == 0);
-        Ok(empty.map(|reader| Arc::clone(reader.schema())))
+        let input = site.input(&file.path, None)?;
+        let (metadata, _) = parquet_file::read_footer(input.as_ref(), &mut Unbounded).map_err(external)?;
+        if metadata.num_row_groups() <= i16::MAX as usize {
+            return Ok(None);
+        }
+        let file = metadata.file_metadata();
+        Ok(Some(Arc::new(parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())?)))
     })
 }
 
-/// A Parquet file whose empty list of row groups is a list of structs.
-fn with_typed_list(mut bytes: Vec<u8>) -> Bytes {
-    // No rows, and then a list of no elements of type 0; type 12 is a struct.
-    const UNTYPED: [u8; 4] = [0x16, 0x00, 0x19, 0x00];
-    let footer = bytes.len().checked_sub(8).and_then(|at| {
-        let len = u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?);
-        at.checked_sub(len as usize)
-    });
-    let place = footer.and_then(|footer| {
-        let found = bytes.get(footer..)?.windows(UNTYPED.len()).rposition(|window| window == UNTYPED)?;
-        Some(footer + found + 3)
-    });
-    if let Some(byte) = place.and_then(|place| bytes.get_mut(place)) {
-        *byte = 0x0C;
-    }
-    Bytes::from(bytes)
+fn external(fault: Fault) -> DataFusionError {
+    DataFusionError::External(Box::new(fault))
 }
 
 /// Files that are read by position.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct PositionalFormat {
     pub site: Site,
     pub format: Format,
     pub names: Names,
+    /// Counts what is read.
+    pub ledger: Option<Arc<Ledger>>,
+    pub pool: Arc<dyn MemoryPool>,
+}
+
+impl fmt::Debug for PositionalFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PositionalFormat").field("format", &self.format).finish_non_exhaustive()
+    }
 }
 
 type Batches = Box<dyn Iterator<Item = DataFusionResult<RecordBatch>> + Send>;
 
+/// The part of a file that is read.
+struct Part {
+    path: String,
+    range: Option<Range<u64>>,
+    /// The columns that files have together, and those of them that are wanted.
+    table: SchemaRef,
+    wanted: SchemaRef,
+    batch_rows: usize,
+}
+
 impl PositionalFormat {
-    /// The batches of a file. Blocks.
-    fn batches(&self, name: &str, path: &str, batch_rows: usize) -> DataFusionResult<Batches> {
+    /// The batches of a part of a file. Blocks.
+    fn batches(&self, name: &str, part: &Part) -> DataFusionResult<Batches> {
         caught_now(name, || {
-            let mut file = self.site.open_anywhere(path)?;
+            let input = self.site.input(&part.path, self.ledger.clone())?;
+            let mut memory = Box::new(PoolMemory::new(&self.pool));
             if self.format == Format::Parquet {
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes)?;
-                let reader = ParquetRecordBatchReaderBuilder::try_new(with_typed_list(bytes))?;
-                let reader = reader.with_batch_size(batch_rows).build()?;
-                return Ok(Box::new(reader.map(|batch| Ok(batch?))) as Batches);
+                let reader = parquet_file::open(input, memory.as_mut()).map_err(external)?;
+                let own = renamed(reader.schema());
+                let reader = reader.with_batch_size(part.batch_rows).build()?;
+                let batches = reader.map(move |batch| {
+                    // Held as long as there are batches.
+                    let _ = &memory;
+                    called(batch?, &own)
+                });
+                return Ok(Box::new(batches) as Batches);
             }
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)?;
-            // Zeros follow the mark of the format, up to a multiple of eight bytes: the first message.
-            let start = match bytes.strip_prefix(ARROW_MAGIC) {
-                Some(rest) => (ARROW_MAGIC.len() + rest.iter().take_while(|byte| **byte == 0).count()) / 8 * 8,
-                None => 0,
-            } as u64;
-            let mut stream = Cursor::new(bytes);
-            stream.set_position(start);
-            let reader = StreamReader::try_new(stream, None)?;
-            Ok(Box::new(reader.map(|batch| Ok(batch?))) as Batches)
+            let file = ArrowFile::open(input).map_err(external)?;
+            let own = renamed(&file.schema());
+            let columns = part.needed(&own);
+            let own = Arc::new(own.project(&columns)?);
+            let batches = file.batches(Selection { columns: Some(columns), range: part.range.clone() }, memory);
+            Ok(Box::new(batches.map(move |batch| called(batch.map_err(external)?, &own))) as Batches)
         })
     }
+}
+
+impl Part {
+    /// The columns of a file of this schema that are wanted, by their places.
+    fn needed(&self, own: &Schema) -> Vec<usize> {
+        let places = places(&self.table, own);
+        let mut needed: Vec<usize> =
+            self.wanted.fields().iter().filter_map(|field| places.get(field.name().as_str()).copied()).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+}
+
+/// A batch whose columns have the names of a schema.
+fn called(batch: RecordBatch, schema: &SchemaRef) -> DataFusionResult<RecordBatch> {
+    let fields = batch.schema_ref().fields().iter().zip(schema.fields());
+    let fields: Fields = fields.map(|(own, named)| own.as_ref().clone().with_name(named.name())).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), batch.columns().to_vec(), &options)?)
+}
+
+/// Where the columns of a table are in a file.
+fn places<'a>(table: &'a Schema, own: &Schema) -> HashMap<&'a str, usize> {
+    let names = agree::names_of(table);
+    let found = agree::places(&names, &agree::names_of(own), Format::Parquet);
+    names.into_iter().zip(found).filter_map(|(name, place)| Some((name, place?))).collect()
 }
 
 #[async_trait]
@@ -241,15 +252,20 @@ struct PositionalSource {
 impl FileSource for PositionalSource {
     fn create_file_opener(
         &self,
-        _store: Arc<dyn ObjectStore>,
+        store: Arc<dyn ObjectStore>,
         config: &FileScanConfig,
         _partition: usize,
     ) -> DataFusionResult<Arc<dyn FileOpener>> {
         let schema = self.table_schema.file_schema();
         let fields = self.projection.file_indices.iter().filter_map(|at| schema.fields().get(*at).cloned());
         let wanted = Arc::new(Schema::new(fields.collect::<Fields>()));
-        let opener =
-            Opener { format: Arc::clone(&self.format), table: Arc::clone(schema), wanted, batch_rows: self.batch_rows };
+        let opener = Opener {
+            format: Arc::clone(&self.format),
+            store,
+            table: Arc::clone(schema),
+            wanted,
+            batch_rows: self.batch_rows,
+        };
         let opener = ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)?;
         directory_columns::opener(opener, config)
     }
@@ -277,7 +293,10 @@ impl FileSource for PositionalSource {
     }
 
     fn file_type(&self) -> &str {
-        "positional"
+        match self.format.format {
+            Format::Arrow => "arrow",
+            _ => "positional",
+        }
     }
 
     fn fmt_extra(
@@ -288,8 +307,9 @@ impl FileSource for PositionalSource {
         Ok(())
     }
 
+    /// Each batch of an Arrow file is found by its footer.
     fn supports_repartitioning(&self) -> bool {
-        false
+        self.format.format == Format::Arrow
     }
 
     fn apply_expressions(
@@ -302,6 +322,7 @@ impl FileSource for PositionalSource {
 
 struct Opener {
     format: Arc<PositionalFormat>,
+    store: Arc<dyn ObjectStore>,
     /// The columns that files have together, and those of them that are wanted.
     table: SchemaRef,
     wanted: SchemaRef,
@@ -310,17 +331,23 @@ struct Opener {
 
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
-        let (name, path) = self.format.names.of(&file.object_meta.location);
-        let (format, table) = (Arc::clone(&self.format), Arc::clone(&self.table));
-        let (wanted, batch_rows) = (Arc::clone(&self.wanted), self.batch_rows);
+        let location = file.object_meta.location;
+        let (name, path) = self.format.names.of(&location);
+        let (format, store) = (Arc::clone(&self.format), Arc::clone(&self.store));
+        let range = file.range.map(|range| range.start.unsigned_abs()..range.end.unsigned_abs());
+        let (table, wanted) = (Arc::clone(&self.table), Arc::clone(&self.wanted));
+        let part = Arc::new(Part { path, range, table, wanted, batch_rows: self.batch_rows });
         Ok(Box::pin(async move {
+            // That it is the file that the columns are of.
+            let seen = store.head(&location).await.map_err(DataFusionError::from);
+            seen.map_err(|e| named(&name, e))?;
             let opened = {
-                let name = name.clone();
-                move || format.batches(&name, &path, batch_rows)
+                let (name, part) = (name.clone(), Arc::clone(&part));
+                move || format.batches(&name, &part)
             };
             let batches = blocking(opened).await??;
             let rows = futures::stream::try_unfold(batches, move |mut batches| {
-                let (table, wanted, name) = (Arc::clone(&table), Arc::clone(&wanted), name.clone());
+                let (part, name) = (Arc::clone(&part), name.clone());
                 async move {
                     let next = blocking(move || {
                         let batch = caught_now(&name, || batches.next().transpose());
@@ -328,29 +355,29 @@ impl FileOpener for Opener {
                     });
                     let (batch, batches) = next.await?;
                     let Some(batch) = batch? else { return Ok(None) };
-                    Ok::<_, DataFusionError>(Some((fitted(&batch, &table, &wanted)?, batches)))
+                    let slices = futures::stream::iter(cut(&batch, part.batch_rows));
+                    let fitted = slices.map(move |slice| fitted(slice, &part.table, &part.wanted));
+                    Ok::<_, DataFusionError>(Some((fitted, batches)))
                 }
             });
-            Ok(rows.into_stream().boxed())
+            Ok(rows.try_flatten().boxed())
         }))
     }
 }
 
 /// The wanted columns of a batch, of the wanted types.
-fn fitted(batch: &RecordBatch, table: &Schema, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
-    let batch = entered_batch(batch.clone())?;
-    let own = renamed(&batch.schema());
-    let names = agree::names_of(table);
-    let found = names.iter().zip(agree::places(&names, &agree::names_of(&own), Format::Parquet));
-    let places: HashMap<&str, usize> = found.filter_map(|(name, place)| Some((*name, place?))).collect();
+fn fitted(batch: RecordBatch, table: &Schema, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
+    let rows = batch.num_rows();
+    let batch = entered_batch(batch)?;
+    let places = places(table, batch.schema_ref());
     let column = |field: &Arc<Field>| match places.get(field.name().as_str()) {
         Some(place) => {
             let options = CastOptions { safe: false, ..CastOptions::default() };
             cast_column(batch.column(*place), field.data_type(), &options)
         }
-        None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        None => Ok(new_null_array(field.data_type(), rows)),
     };
     let columns = wanted.fields().iter().map(column).collect::<DataFusionResult<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(wanted), columns, &options)?)
 }

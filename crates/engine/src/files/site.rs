@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::datasource::listing::ListingTableUrl;
 use onehop_ceph::{Authority, Connections, Location, Pinned, RadosStore, SCHEME};
+use onehop_files::Input;
 use onehop_io::rados::fs::Kind;
 use onehop_io::rados::{self, ClusterOptions, Code, FileSystem};
 use onehop_io::{Hop, Ledger, Operation};
@@ -20,6 +21,7 @@ use url::Url;
 
 use super::absolute;
 use crate::error::causes;
+use crate::query::Query;
 use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
@@ -30,6 +32,8 @@ pub(crate) struct Sites {
     connections: Arc<Connections>,
     options: ClusterOptions,
     rights: Rights,
+    /// The statement, which tells later which files it wanted.
+    query: Option<Arc<Query>>,
     /// Of which a statement sees each file as it was when it first looked.
     pinned: Mutex<HashMap<Authority, Pinned>>,
 }
@@ -70,7 +74,20 @@ pub(super) struct DirectoryEntry {
 
 impl Sites {
     pub fn new(connections: Arc<Connections>, settings: &Settings) -> Self {
-        Self { connections, options: settings.ceph(), rights: settings.rights(), pinned: Mutex::default() }
+        let (options, rights) = (settings.ceph(), settings.rights());
+        Self { connections, options, rights, query: None, pinned: Mutex::default() }
+    }
+
+    /// The same, for a statement.
+    pub fn of_query(self, query: &Arc<Query>) -> Self {
+        Self { query: Some(Arc::clone(query)), ..self }
+    }
+
+    /// The statement wanted files that it may not have, or that are not there.
+    pub(super) fn wanted(&self, path: &str) {
+        if let Some(query) = &self.query {
+            query.reads_file(path);
+        }
     }
 
     /// Those of a statement's state.
@@ -271,11 +288,13 @@ impl Site {
         }
     }
 
-    /// Reads a file from wherever one wants to.
-    pub(super) fn open_anywhere(&self, path: &str) -> io::Result<Box<dyn ReadSeek>> {
+    /// A file whose parts are read by position, counted in a ledger.
+    pub(super) fn input(&self, path: &str, ledger: Option<Arc<Ledger>>) -> io::Result<Arc<dyn Input>> {
         Ok(match self {
-            Self::Local => Box::new(File::open(path)?),
-            Self::Cluster { files, .. } => Box::new(Cursor { file: files.open(path)?, at: 0 }),
+            Self::Local => Arc::new(LocalInput { file: File::open(path)?, ledger }),
+            Self::Cluster { files, .. } => {
+                Arc::new(ClusterInput { file: files.open(path)?, ledger: ledger.unwrap_or_default() })
+            }
         })
     }
 
@@ -331,34 +350,48 @@ pub(super) fn count_buffered(ledger: &Ledger, bytes: usize) {
     ledger.moved(Hop::HostToHost, bytes);
 }
 
-/// A file of which any part can be read.
-pub(super) trait ReadSeek: Read + Seek {}
-
-impl<T: Read + Seek> ReadSeek for T {}
-
-/// A file of a cluster's, and a place in it.
-struct Cursor {
-    file: rados::fs::File,
-    at: u64,
+/// A local file.
+struct LocalInput {
+    file: File,
+    ledger: Option<Arc<Ledger>>,
 }
 
-impl Read for Cursor {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_into(self.at, buffer, &Ledger::default())?;
-        self.at += read as u64;
-        Ok(read)
+impl Input for LocalInput {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        Input::read_exact_at(&self.file, offset, buffer)?;
+        if let Some(ledger) = &self.ledger {
+            count_buffered(ledger, buffer.len());
+        }
+        Ok(())
     }
 }
 
-impl Seek for Cursor {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let to = match to {
-            SeekFrom::Start(to) => Some(to),
-            SeekFrom::End(by) => self.file.size().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = to.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
+/// A file of a cluster, which counts what it moves itself.
+struct ClusterInput {
+    file: rados::fs::File,
+    ledger: Arc<Ledger>,
+}
+
+impl Input for ClusterInput {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.size())
+    }
+
+    fn read_exact_at(&self, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let read = self.file.read_into(offset, buffer, &self.ledger)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.ledger.needed(read);
+            offset += read as u64;
+            buffer = &mut buffer[read..];
+        }
+        Ok(())
     }
 }
 

@@ -30,6 +30,7 @@ use url::{Position, Url};
 
 use super::site::count_buffered;
 use crate::error::within;
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind};
 
 /// Gives out the local file system with a ledger, and what was registered for this statement.
@@ -135,7 +136,12 @@ pub(super) fn count_write(ledger: &Ledger, bytes: usize) {
 }
 
 fn read_ranges(file: &File, path: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
+    let size = file.metadata().map(|metadata| metadata.len());
     let read = |range: &Range<u64>| {
+        // A damaged footer has ranges beyond the end, which are not to be allocated.
+        if range.end > *size.as_ref().unwrap_or(&u64::MAX) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let mut bytes = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut bytes, range.start)?;
         Ok(Bytes::from(bytes))
@@ -205,7 +211,7 @@ impl ObjectStore for CountingStore {
             GetResultPayload::File(file, path) => {
                 self.seen.check(location, &file)?;
                 let ranges = ranges.to_vec();
-                tokio::task::spawn_blocking(move || read_ranges(&file, &path, &ranges)).await??
+                spawn_blocking(move || read_ranges(&file, &path, &ranges)).await??
             }
             GetResultPayload::Stream(_) => self.inner.get_ranges(location, ranges).await?,
         };

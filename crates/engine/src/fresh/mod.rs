@@ -51,6 +51,8 @@ pub enum RowAddress {
 
 /// Set in the address of a fresh row.
 const FRESH: u64 = 1 << 63;
+/// Ids of rows are below this, so that there is room for more of them.
+pub(crate) const MOST_IDS: u64 = 1 << 62;
 
 impl From<RowAddress> for u64 {
     fn from(address: RowAddress) -> Self {

@@ -20,6 +20,7 @@ use super::model::{Kind, Model};
 use super::rows::{Names, Rows, Target};
 use super::source::{Planned, Source};
 use crate::query::Query;
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 static SIGNATURE: Signature =
@@ -116,7 +117,7 @@ impl Lesson for Evaluating {
             Ok::<_, Error>(Evaluation::of(&mut scored))
         };
         let died = |e: tokio::task::JoinError| Error::new(ErrorKind::Internal, format!("an evaluation has ended: {e}"));
-        let evaluation = tokio::task::spawn_blocking(evaluate).await.map_err(died)??;
+        let evaluation = spawn_blocking(evaluate).await.map_err(died)??;
         Ok((table(&evaluation, skipped)?, format!("rows={count}, null_rows={skipped}")))
     }
 }

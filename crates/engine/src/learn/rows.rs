@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::lower::memory;
 use crate::query::Query;
+use crate::task::{scoped, spawn_blocking};
 use crate::{Error, ErrorKind, Result};
 
 /// Of wide rows a chunk has fewer: so many bytes.
@@ -100,13 +101,13 @@ impl Rows {
         for partition in 0..partitions {
             let mut batches = plan.execute(partition, Arc::clone(context))?;
             let mut part = Part::new(names, target, &store);
-            tasks.spawn(async move {
+            tasks.spawn(scoped(async move {
                 while let Some(batch) = batches.next().await {
                     part.add(&batch?)?;
                 }
                 part.finish()?;
                 Ok::<_, Error>((partition, part))
-            });
+            }));
         }
         let mut parts = Vec::with_capacity(partitions);
         while let Some(ended) = tasks.join_next().await {
@@ -157,7 +158,7 @@ impl Rows {
         let mut workers = Vec::with_capacity(threads);
         for first in 0..threads {
             let (rows, mut pass) = (Arc::clone(self), empty.clone());
-            workers.push(tokio::task::spawn_blocking(move || {
+            workers.push(spawn_blocking(move || {
                 rows.each(first, threads, |chunk| pass.add(chunk))?;
                 Ok::<_, Error>(pass)
             }));

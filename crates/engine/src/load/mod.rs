@@ -26,7 +26,8 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 use onehop_segment::{SegmentOptions, SegmentWriter};
-use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use onehop_store::mutant::skips;
+use tokio::task::{JoinHandle, JoinSet};
 
 use self::partition::Router;
 use crate::catalog::row::{self, EncodedRows};
@@ -39,6 +40,7 @@ use crate::planner::in_order;
 use crate::query::Query;
 use crate::settings::Settings;
 use crate::snapshot::{SegmentFile, Table};
+use crate::task::{scoped, spawn_blocking};
 use crate::{Error, ErrorKind, Result};
 
 /// Where rows go, and how they are cut.
@@ -70,7 +72,7 @@ struct NewFiles {
 
 impl Drop for NewFiles {
     fn drop(&mut self) {
-        if self.database.is_in_doubt() {
+        if self.database.is_in_doubt() || skips("load.remove-files") {
             return;
         }
         for name in self.names.get_mut().unwrap_or_else(PoisonError::into_inner) {
@@ -295,7 +297,7 @@ async fn load_in(
     let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
     for (index, stream) in streams.into_iter().enumerate() {
         let (target, few, beside) = (target.clone(), Arc::clone(&few), beside.clone());
-        tasks.spawn(async move { (index, load_stream(stream, target, &few, &beside).await) });
+        tasks.spawn(scoped(async move { (index, load_stream(stream, target, &few, &beside).await) }));
     }
     let mut loaded = Vec::new();
     while let Some(done) = tasks.join_next().await {
@@ -609,6 +611,10 @@ fn write_segment(writer: SegmentWriter, partition: u32, target: &Target) -> Resu
     let name = target.database.new_segment_name(target.table_id);
     target.files.names.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
     let file = target.database.segments().create(&name)?;
+    let writer = match target.database.origin() {
+        Some(origin) => writer.with_origin(origin),
+        None => writer,
+    };
     let written = writer.finish(&*file, target.query.shared_ledger())?;
     let checksum = Some(written.checksum);
     Ok(SegmentEntry { file: name, rows: written.rows, bytes: written.bytes, checksum, partition })

@@ -19,7 +19,7 @@ use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal, R
 use onehop_pipeline::cpu::{Execution, ResultColumn};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult};
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, batch_of};
 use super::input::Input;
@@ -30,6 +30,7 @@ use crate::place::homes::{self, Homes};
 use crate::place::residence::{self, Wanted};
 use crate::query::Query;
 use crate::settings::Fallback;
+use crate::task::spawn_blocking;
 use crate::{Error, Result};
 
 /// What the time of a pipeline on a device went to.

@@ -25,6 +25,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use onehop_governor as governor;
 use onehop_pipeline::backend::{Brought, ShareRan};
 use onehop_pipeline::cpu::{
     Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
@@ -33,7 +34,7 @@ use onehop_pipeline::cpu::{
 use onehop_pipeline::{BatchSource, BatchSourceBuilder, Source};
 use onehop_segment::AheadFacts;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::device::{DeviceTimes, OnDevice};
 use super::input::{DerivedInput, Input};
@@ -43,6 +44,7 @@ use super::{cannot_run, memory};
 use crate::place::Placement;
 use crate::query::Query;
 use crate::settings::Fallback;
+use crate::task::spawn_blocking;
 use crate::units::bytes as in_words;
 use crate::{ErrorKind, Result, planner};
 
@@ -812,7 +814,7 @@ impl Run {
         all.extend((all.len()..threads).map(|_| Worker::new(stage, &stop.0)));
         for worker in all {
             let query = query.cloned();
-            tasks.spawn_blocking(move || carry_on(worker, query.as_deref()));
+            tasks.spawn_blocking(governor::bind(move || carry_on(worker, query.as_deref())));
         }
         let mut workers = Vec::with_capacity(threads);
         let mut failed: Option<Stop> = None;

@@ -19,7 +19,6 @@ use onehop_pipeline::backend::{Backend, Control, DeviceRan, Refusal};
 use onehop_pipeline::fit::{Fit, Parts, Sums};
 use onehop_pipeline::ir::Sink;
 use onehop_pipeline::{Budget, Error as PipelineError, Expr as PipelineExpr, Result as PipelineResult};
-use tokio::task::spawn_blocking;
 
 use super::device::bring;
 use super::dictionaries::Dictionaries;
@@ -32,6 +31,7 @@ use super::{Failure, Fusing, Lowered, because};
 use crate::place::{self, Placement};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback, GpuMode};
+use crate::task::spawn_blocking;
 use crate::{Error, Result, planner};
 
 /// Rows that a device adds up.

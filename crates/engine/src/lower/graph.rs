@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
+use datafusion::common::{Column, DFSchema, DataFusionError, JoinType, NullEquality, SchemaError, TableReference};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use onehop_pipeline::ir::JoinKind;
@@ -354,7 +354,13 @@ fn known_as(column: &Column, outputs: &Outputs) -> datafusion::common::Result<Ex
     };
     match outputs.get(column).or_else(by_name) {
         Some(known) => Ok(known.clone()),
-        None => datafusion::common::internal_err!("{column} is no column here"),
+        // DataFusion takes any column in ORDER BY, and says that there is none of the name when it plans the operators.
+        None => {
+            let mut valid_fields: Vec<Column> = outputs.keys().cloned().collect();
+            valid_fields.sort();
+            let error = SchemaError::FieldNotFound { field: Box::new(column.clone()), valid_fields };
+            Err(DataFusionError::SchemaError(Box::new(error), Box::new(None)))
+        }
     }
 }
 

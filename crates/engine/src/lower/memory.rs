@@ -3,24 +3,22 @@
 //!
 //! A file loses its name as soon as it is open. However the statement ends, and the process, nothing of it is left.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
-use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use onehop_io::{Ledger, LocalFile, Operation, RequestedPath, WriteAt};
 use onehop_pipeline::{Account, Budget, Error, Holder, Resources, Result};
+use tempfile::NamedTempFile;
 
 use crate::query::Query;
+use crate::spill::SpillFiles;
 
 /// Where the memory of a statement's pipelines comes from.
 #[derive(Debug)]
 struct SessionResources {
     pool: Arc<dyn MemoryPool>,
-    files: Arc<DiskManager>,
+    files: Option<Arc<SpillFiles>>,
     ledger: Arc<Ledger>,
 }
 
@@ -29,7 +27,7 @@ pub(crate) fn budget(context: &TaskContext) -> Budget {
     let query = context.session_config().get_extension::<Query>();
     Budget(Arc::new(SessionResources {
         pool: Arc::clone(context.memory_pool()),
-        files: Arc::clone(&context.runtime_env().disk_manager),
+        files: context.session_config().get_extension::<SpillFiles>(),
         ledger: query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger())),
     }))
 }
@@ -71,22 +69,11 @@ impl Resources for SessionResources {
     }
 
     fn file(&self) -> Result<Option<Arc<dyn WriteAt>>> {
-        let directory = || {
-            let paths = self.files.temp_dir_paths();
-            // In the directory that was set there is one of the session.
-            let path = paths.first().and_then(|path| path.parent());
-            path.unwrap_or_else(|| Path::new("the temporary directory")).display().to_string()
-        };
-        let failed = |source| Error::Spill { directory: directory(), source };
-        let made = self.files.create_tmp_file("groups of a pipeline").map_err(|e| {
-            let source = match e {
-                DataFusionError::IoError(e) => e,
-                other => io::Error::other(other.strip_backtrace()),
-            };
-            failed(onehop_io::Error::new(Operation::Create, "a temporary file", source))
-        })?;
-        let Some(path) = made.path() else { return Ok(None) };
-        let file = LocalFile::create(path, RequestedPath::Buffered).map_err(failed)?;
+        let Some(files) = &self.files else { return Ok(None) };
+        let failed = |source| Error::Spill { directory: files.directory().display().to_string(), source };
+        let made = NamedTempFile::new_in(files.directory());
+        let made = made.map_err(|e| failed(onehop_io::Error::new(Operation::Create, "a temporary file", e)))?;
+        let file = LocalFile::create(made.path(), RequestedPath::Buffered).map_err(failed)?;
         // The name goes with `made`.
         Ok(Some(Arc::new(file)))
     }

@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use onehop_governor as governor;
 use onehop_pipeline::cpu::{Execution, Stage, Worker};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -59,7 +60,7 @@ impl Flow {
             let (fused, schema, sender, query) =
                 (Arc::clone(fused), Arc::clone(schema), sender.clone(), query.cloned());
             let (stage, cancelled) = (Arc::clone(stage), Arc::clone(&stop.0));
-            workers.spawn_blocking(move || {
+            workers.spawn_blocking(governor::bind(move || {
                 let to = sender.clone();
                 let mut failed = None;
                 let taker = move |columns: Vec<_>| {
@@ -78,7 +79,7 @@ impl Flow {
                 if let Some(e) = failed {
                     let _ = sender.blocking_send(Err(e.into()));
                 }
-            });
+            }));
         }
         Self { batches, workers, _stop: stop, stage: Arc::clone(stage), began: Instant::now(), threads, _held: held }
     }

@@ -208,7 +208,8 @@ fn joins(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
     let asks = LogicalPlanBuilder::empty(true).project([lit(true)])?.build()?;
     check_subquery_expr(&asks, plan, expr)?;
     let mut pull_up = match expr {
-        Expr::ScalarSubquery(_) => PullUpCorrelatedExpr::new().with_need_handle_count_bug(true),
+        // Without the value of no rows: functions are not typed yet, and some panic.
+        Expr::ScalarSubquery(_) => PullUpCorrelatedExpr::new(),
         Expr::InSubquery(is_in) => {
             let found = plan.head_output_expr()?.map(|found| is_in.expr.as_ref().clone().eq(found));
             PullUpCorrelatedExpr::new().with_in_predicate_opt(found)

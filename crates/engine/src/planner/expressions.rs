@@ -36,7 +36,7 @@ pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
 }
 
 /// Whether a plan, or a subquery in it, has such an expression: to look is a fraction of what it takes to rewrite nothing.
-pub(super) fn has(plan: &LogicalPlan, is_one: impl Fn(&Expr) -> bool) -> Result<bool> {
+pub(super) fn has(plan: &LogicalPlan, mut is_one: impl FnMut(&Expr) -> bool) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use arrow::array::AsArray;
-use arrow::compute::cast;
-use arrow::compute::kernels::length::length;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::functions::{string, unicode};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
+use datafusion::scalar::ScalarValue;
 
+use super::call_sizes::{counts, lengths};
 use super::declared_as::declared_as;
 use crate::postgres::functions::memory_limit_bytes;
 use crate::{Error, ErrorKind, Rule};
@@ -52,7 +52,11 @@ impl ScalarUDFImpl for Bounded {
         self.of.coerce_types(types)
     }
 
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        // DataFusion 55.2 panics for a negative length in a column.
+        if let Some(count) = call.args.get_mut(1) {
+            *count = not_negative(count)?;
+        }
         if let [text, count, ..] = call.args.as_slice() {
             let limit = memory_limit_bytes(&call.config_options).unwrap_or(MOST_BYTES);
             self.check(text, count, call.number_rows, limit)?;
@@ -61,9 +65,22 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
+/// The numbers, those below zero as zero.
+fn not_negative(count: &ColumnarValue) -> Result<ColumnarValue> {
+    let array = match count {
+        ColumnarValue::Scalar(ScalarValue::Int64(Some(number))) if *number < 0 => {
+            return Ok(ColumnarValue::Scalar(ScalarValue::Int64(Some(0))));
+        }
+        ColumnarValue::Scalar(_) => return Ok(count.clone()),
+        ColumnarValue::Array(array) => array,
+    };
+    let Some(numbers) = array.as_primitive_opt::<Int64Type>() else { return Ok(count.clone()) };
+    Ok(ColumnarValue::Array(Arc::new(numbers.unary::<_, Int64Type>(|number| number.max(0)))))
+}
+
 impl Bounded {
     fn check(&self, text: &ColumnarValue, count: &ColumnarValue, rows: usize, limit: u64) -> Result<()> {
-        let (bytes, counts) = (Numbers::of(text, true)?, Numbers::of(count, false)?);
+        let (bytes, counts) = (lengths(text)?, counts(count)?);
         let rows = if bytes.is_one() && counts.is_one() { 1 } else { rows };
         let mut sum = 0_u64;
         for row in 0..rows {
@@ -85,41 +102,6 @@ impl Bounded {
             return Err(error.with_hint("SET memory_limit to more, or make shorter ones").into());
         }
         Ok(())
-    }
-}
-
-/// A number for each row; of NULL, and of what is negative, it is 0.
-enum Numbers {
-    One(u64),
-    Each(Vec<u64>),
-}
-
-impl Numbers {
-    /// The numbers, or how long the texts are.
-    fn of(value: &ColumnarValue, are_texts: bool) -> Result<Self> {
-        let (array, is_one) = match value {
-            ColumnarValue::Array(array) => (Arc::clone(array), false),
-            ColumnarValue::Scalar(value) => (value.to_array()?, true),
-        };
-        let numbers = if are_texts { length(&array)? } else { array };
-        let numbers = cast(&numbers, &DataType::Int64)?;
-        let numbers = numbers.as_primitive::<Int64Type>().iter();
-        let all: Vec<u64> = numbers.map(|number| u64::try_from(number.unwrap_or(0)).unwrap_or(0)).collect();
-        Ok(match (is_one, all.first()) {
-            (true, first) => Self::One(first.copied().unwrap_or(0)),
-            _ => Self::Each(all),
-        })
-    }
-
-    fn is_one(&self) -> bool {
-        matches!(self, Self::One(_))
-    }
-
-    fn at(&self, row: usize) -> u64 {
-        match self {
-            Self::One(number) => *number,
-            Self::Each(all) => all.get(row).copied().unwrap_or(0),
-        }
     }
 }
 

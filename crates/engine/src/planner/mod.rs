@@ -7,7 +7,10 @@
 
 mod array_literals;
 mod balanced_conditions;
+mod batch_rows;
+mod bounded_calls;
 mod call_clauses;
+mod call_sizes;
 mod checked_arithmetic;
 mod checked_sum;
 mod coalesce;
@@ -19,6 +22,7 @@ mod decimal_division;
 mod declared_as;
 mod dialect;
 mod dictionary_texts;
+mod edit_distance;
 mod equal_values;
 mod exact_comparisons;
 mod expressions;
@@ -45,6 +49,7 @@ mod interval_units;
 mod item_names;
 mod join_guards;
 mod junk_tokens;
+mod large_tops;
 pub(crate) mod like_escapes;
 mod list_concatenation;
 mod list_functions;
@@ -121,6 +126,7 @@ mod temporal;
 mod temporal_types;
 mod timestamps;
 mod unbounded_windows;
+mod unnest_slices;
 mod unnesting;
 mod unproved_keys;
 mod unseen;
@@ -207,7 +213,10 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
             *function = temporal::with_intervals(Arc::clone(function));
         }
     }
-    builder.scalar_functions().get_or_insert_default().extend(scalar_functions());
+    let functions = builder.scalar_functions().get_or_insert_default();
+    functions.extend(scalar_functions());
+    // After all that are put in the place of others.
+    bounded_calls::bounded(functions);
     let planners = builder.expr_planners().get_or_insert_default();
     // Before DataFusion's, which takes any name behind a column's for a field.
     if keeps("table_names") {
@@ -264,6 +273,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         functions.extend(rounding::functions());
     }
     functions.extend(regexp_rows::functions());
+    functions.push(edit_distance::levenshtein());
     functions
 }
 
@@ -282,6 +292,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         rules = outer_constants::hidden_from(rules);
     }
     rules = nothing_to_optimize::left_out(rules);
+    rules.push(Arc::new(large_tops::LargeTops));
     rules.insert(0, Arc::new(recursive_limits::RecursiveLimits));
     rules.insert(0, Arc::new(offset_orders::OffsetOrders));
     if keeps("grouping_sets") {
@@ -570,6 +581,9 @@ pub(crate) async fn parameters(
     state: &SessionState,
     statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
+    if keeps("refused") {
+        refused::check(&statement)?;
+    }
     planned(state, statement).await?.get_parameter_types()
 }
 
@@ -580,7 +594,8 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
 
 /// A plan as the optimizer leaves it.
 pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Optimized> {
-    state.optimize(plan).map(Optimized::new).map_err(|e| subquery_errors::explained(e, plan))
+    let optimized = bounded_calls::folding_little(|| state.optimize(plan));
+    optimized.map(Optimized::new).map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// An [`optimized`] plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
@@ -612,7 +627,13 @@ async fn operators_of_optimized(
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
     let lowered = lower::lower(optimized, state)?;
     let guarded = if keeps("guarded_cases") { guards::guarded(lowered)? } else { lowered };
-    planner.create_physical_plan(&guarded, state.as_ref()).await
+    match batch_rows::of(&guarded, state)? {
+        None => planner.create_physical_plan(&guarded, state.as_ref()).await,
+        Some(rows) => {
+            let state = batch_rows::planning(state, rows);
+            batch_rows::cut(planner.create_physical_plan(&guarded, &state).await?, rows)
+        }
+    }
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -627,6 +648,7 @@ pub(crate) fn runnable(
     let plan = balanced_conditions::balance_filters(plan)?;
     nesting::check_operators(&plan)?;
     let plan = own_memory::of_sorts(cooperation::cancellable(plan, query)?)?;
+    let plan = unnest_slices::sliced(plan)?;
     query.runs(&plan);
     Ok(plan)
 }

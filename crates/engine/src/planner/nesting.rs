@@ -78,19 +78,29 @@ const STACK_BYTES_PER_TOKEN: usize = 512;
 pub(super) fn of_tokens(tokens: &[TokenWithSpan]) -> crate::Result<usize> {
     let mut chains = Chains { open: vec![0], sum: 0, longest: 0 };
     let mut repeated = Repeated::default();
-    let mut words = 0;
+    let (mut words, mut selects) = (0, 1);
     for token in tokens {
         if !matches!(token.token, Token::Whitespace(_)) {
             words += 1;
+            selects += usize::from(is_set_operator(&token.token));
             chains.add(&token.token);
             repeated.add(&token.token)?;
         }
+    }
+    // Before there is a tree of them, which takes a thousand times their text. What nests, the parser counts.
+    if selects > MAX_SELECTS {
+        return Err(too_much("the statement has", selects, "SELECTs", MAX_SELECTS));
     }
     if chains.longest > MAX_CHAIN {
         return Err(too_much("the statement has an expression", chains.longest, "tokens without a comma", MAX_CHAIN));
     }
     let for_parser = (SHORT_STACK_BYTES + words * LEVEL_STACK_BYTES).min(BASE_STACK_BYTES);
     Ok(for_parser + chains.longest * STACK_BYTES_PER_TOKEN)
+}
+
+fn is_set_operator(token: &Token) -> bool {
+    const ALL: [Keyword; 3] = [Keyword::UNION, Keyword::INTERSECT, Keyword::EXCEPT];
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && ALL.contains(&word.keyword))
 }
 
 /// Tokens since the last comma, in all brackets that are open.

@@ -1,8 +1,11 @@
-//! Sorts get batches that have memory of their own.
+//! Sorts get batches that have memory of their own, and give such batches.
 //!
 //! A sort counts each batch that it keeps as all of the buffers in which it lies. What UNNEST makes of a long list, and a grouping of
 //! many groups, comes in slices of one batch, each of which would count as the whole: within a limit of memory a sort would write
 //! some thousand rows to a file, each time, and run out of open files. So what lies in much larger buffers is copied, once.
+//!
+//! The texts of a sort's own batches are views of the buffers of all runs that it merges. An operator that merges the rows
+//! of several sorts counts these batches, and gets the same copies.
 //!
 //! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
 
@@ -14,24 +17,22 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use super::unseen;
 
 /// The plan, with sorts that count what they keep.
 pub(super) fn of_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let counted = plan.transform_up(|node| {
-        if !node.is::<SortExec>() {
-            return Ok(Transformed::no(node));
-        }
-        let owning = |input: &Arc<dyn ExecutionPlan>| unseen::over("Owning", Arc::clone(input), owning);
-        let inputs = node.children().into_iter().map(owning).collect();
-        Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?))
+    let is_sort = |node: &Arc<dyn ExecutionPlan>| node.is::<SortExec>();
+    let plan = unseen::below(plan, is_sort, "Owning", owning)?;
+    let changed = plan.transform_up(|node| {
+        Ok(match is_sort(&node) {
+            true => Transformed::yes(unseen::over("Owning", node, owning)),
+            false => Transformed::no(node),
+        })
     });
-    Ok(counted?.data)
+    Ok(changed?.data)
 }
 
 fn owning(
@@ -39,12 +40,11 @@ fn owning(
     partition: usize,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
-    let batches = input.execute(partition, context)?;
-    let schema = batches.schema();
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch| batch.and_then(owned)))))
+    unseen::changed(input, partition, context, |batches| batches.map(|batch| batch.and_then(owned)))
 }
 
-fn owned(batch: RecordBatch) -> Result<RecordBatch> {
+/// A batch whose columns have no much larger buffers than they need.
+pub(super) fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(is_small_part) {
         return Ok(batch);
     }
@@ -57,12 +57,12 @@ fn owned(batch: RecordBatch) -> Result<RecordBatch> {
 
 /// Whether an array's buffers hold so much more that it is worth a copy.
 fn is_small_part(array: &ArrayRef) -> bool {
-    const TIMES: usize = 4;
+    const TIMES: usize = 2;
     array.get_buffer_memory_size() > values_bytes(array.as_ref()).saturating_mul(TIMES).saturating_add(4096)
 }
 
 /// What its values take, and those within them.
-fn values_bytes(array: &dyn Array) -> usize {
+pub(super) fn values_bytes(array: &dyn Array) -> usize {
     let within = |values: &ArrayRef, start: usize, end: usize| values_bytes(values.slice(start, end - start).as_ref());
     match array.data_type() {
         DataType::Utf8View => array.len() * size_of::<u128>() + array.as_string_view().total_buffer_bytes_used(),

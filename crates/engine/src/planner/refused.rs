@@ -11,44 +11,50 @@ mod clauses;
 mod tree;
 
 use std::ops::ControlFlow;
+use std::{iter, slice};
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, Set, SetExpr,
-    SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor, visit_relations,
+    BinaryOperator, Cte, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, JoinOperator, LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select,
+    SelectFlavor, SelectItem, Set, SetExpr, SetOperator, Statement as Sql, TableFactor, TableWithJoins, Value, Visit,
+    Visitor, visit_relations,
 };
 
 use super::literals::DECIMAL_DIGITS;
-use super::{functions, order_names};
+use super::{functions, order_names, same_names};
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// An error for a statement that must not be planned.
 pub(super) fn check(statement: &Statement) -> Result<()> {
-    let found = match statement {
-        Statement::Statement(sql) => match sql.as_ref() {
-            Sql::Set(Set::SetTimeZone { .. }) => refuse(
-                "the time zone cannot be set",
-                "it is UTC; TIMESTAMPTZ '2024-01-01 00:00:00+02' reads one of another zone",
-            ),
-            sql => sql.visit(&mut Refused),
-        },
-        Statement::Explain(explain) => {
-            return match explain.statement.as_ref() {
-                Statement::Statement(sql) if matches!(sql.as_ref(), Sql::CreateTable(_) | Sql::Insert(_)) => {
-                    Err(Error::new(ErrorKind::Invalid, "only queries can be explained, not CREATE TABLE or INSERT")
-                        .with_hint("explain the query in it: EXPLAIN SELECT ..."))
-                }
-                inner => check(inner),
-            };
-        }
-        Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Refused),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
+    let found =
+        match statement {
+            Statement::Statement(sql) => match sql.as_ref() {
+                Sql::Set(Set::SetTimeZone { .. }) => refuse(
+                    "the time zone cannot be set",
+                    "it is UTC; TIMESTAMPTZ '2024-01-01 00:00:00+02' reads one of another zone",
+                ),
+                sql => sql.visit(&mut Refused),
+            },
+            Statement::Explain(explain) => {
+                return match explain.statement.as_ref() {
+                    // Only the outer one would be looked at before it runs.
+                    Statement::Explain(_) => Err(Error::new(ErrorKind::Invalid, "EXPLAIN of EXPLAIN is not supported")
+                        .with_hint("leave one out")),
+                    Statement::Statement(sql) if matches!(sql.as_ref(), Sql::CreateTable(_) | Sql::Insert(_)) => {
+                        Err(Error::new(ErrorKind::Invalid, "only queries can be explained, not CREATE TABLE or INSERT")
+                            .with_hint("explain the query in it: EXPLAIN SELECT ..."))
+                    }
+                    inner => check(inner),
+                };
+            }
+            Statement::CopyTo(copy) => match &copy.source {
+                CopyToSource::Query(query) => query.visit(&mut Refused),
+                CopyToSource::Relation(_) => ControlFlow::Continue(()),
+            },
+            Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+        };
     match found {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -94,6 +100,7 @@ impl Visitor for Refused {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
         tree::select(select)?;
         count_of_rows(select)?;
+        aggregate_in_join(select)?;
         window_before_rows(select)
     }
 
@@ -106,12 +113,26 @@ impl Visitor for Refused {
             Expr::Substring { substring_from: None, substring_for: None, .. } => {
                 refuse("substr() is not told where to begin", "substr('abc', 2) is 'bc'")
             }
+            // DataFusion looks for the type of its first column, and panics.
+            Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } if has_no_columns(&query.body) => {
+                refuse("a subquery that is a value has no column", "SELECT the column that is the value, or use EXISTS")
+            }
             Expr::Value(value) => match &value.value {
                 Value::Number(number, _) => number_fits(number),
                 _ => ControlFlow::Continue(()),
             },
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+/// Whether a query is `SELECT FROM ..`, with nothing between.
+fn has_no_columns(body: &SetExpr) -> bool {
+    match body {
+        SetExpr::Select(select) => select.projection.is_empty() && select.flavor == SelectFlavor::Standard,
+        SetExpr::Query(query) => has_no_columns(&query.body),
+        SetExpr::SetOperation { left, .. } => has_no_columns(left),
+        _ => false,
     }
 }
 
@@ -133,6 +154,18 @@ fn count_of_rows(select: &Select) -> ControlFlow<Error> {
     ControlFlow::Continue(())
 }
 
+/// Rows are joined before they are grouped. DataFusion's optimizer fails on such a condition, if it is about one side alone.
+fn aggregate_in_join(select: &Select) -> ControlFlow<Error> {
+    let is_meant = |name: &str, function: &Function| function.over.is_none() && same_names::is_aggregate(name);
+    match conditions(&select.from).into_iter().find_map(|on| functions::first_call(on, &is_meant)) {
+        Some(function) => refuse(
+            format!("the aggregate function {function}() cannot be in ON, which comes before it"),
+            "compute it in a subquery, and join that: JOIN (SELECT .. GROUP BY ..) AS q ON ..",
+        ),
+        None => ControlFlow::Continue(()),
+    }
+}
+
 /// A window function is of the rows that a query has after WHERE and HAVING.
 fn window_before_rows(select: &Select) -> ControlFlow<Error> {
     let keys = match &select.group_by {
@@ -141,15 +174,32 @@ fn window_before_rows(select: &Select) -> ControlFlow<Error> {
     };
     let clauses = select.selection.iter().map(|expr| ("WHERE", expr));
     let clauses = clauses.chain(keys.iter().map(|expr| ("GROUP BY", expr)));
-    for (clause, expr) in clauses.chain(select.having.iter().map(|expr| ("HAVING", expr))) {
-        if let Some(function) = functions::first_call(expr, &|_, function| function.over.is_some()) {
-            return refuse(
-                format!("the window function {function}() cannot be in {clause}, which comes before it"),
-                "QUALIFY is a condition on window functions; or compute it in a subquery: FROM (SELECT .. OVER .. AS w) AS q",
-            );
+    let clauses = clauses.chain(select.having.iter().map(|expr| ("HAVING", expr)));
+    let is_window = |_: &str, function: &Function| function.over.is_some();
+    let mut found = clauses.filter_map(|(clause, expr)| Some((clause, functions::first_call(expr, &is_window)?)));
+    let conditions = conditions(&select.from);
+    let on = || conditions.into_iter().find_map(|on| Some(("ON", functions::first_call(on, &is_window)?)));
+    match found.next().or_else(on) {
+        Some((clause, function)) => refuse(
+            format!("the window function {function}() cannot be in {clause}, which comes before it"),
+            "QUALIFY is a condition on window functions; or compute it in a subquery: FROM (SELECT .. OVER .. AS w) AS q",
+        ),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+/// The conditions of joins, in brackets as well.
+fn conditions(tables: &[TableWithJoins]) -> Vec<&JoinOperator> {
+    let mut found = Vec::new();
+    for table in tables {
+        found.extend(table.joins.iter().map(|join| &join.join_operator));
+        for factor in iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)) {
+            if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+                found.extend(conditions(slice::from_ref(table_with_joins)));
+            }
         }
     }
-    ControlFlow::Continue(())
+    found
 }
 
 /// What DataFusion drops of a recursive query, or fails on when it runs.
@@ -308,6 +358,9 @@ mod tests {
             ("SELECT a FROM t WHERE row_number() OVER () = 1", "row_number() cannot be in WHERE"),
             ("SELECT max(a) FROM t GROUP BY 1 + rank() OVER (ORDER BY a)", "cannot be in GROUP BY"),
             ("SELECT count(*) FROM t HAVING sum(count(*)) OVER () > 1", "cannot be in HAVING"),
+            ("SELECT 1 FROM t JOIN u ON t.a = max(u.a) OVER (ORDER BY t.a)", "max() cannot be in ON"),
+            ("SELECT 1 FROM t JOIN (t AS v JOIN u ON sum(u.a) OVER () > 1) ON true", "sum() cannot be in ON"),
+            ("SELECT 1 FROM t JOIN (t AS v JOIN u ON sum(u.a) > 1) ON true", "sum() cannot be in ON"),
             ("SELECT * FROM range(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
             ("SELECT * FROM csv_scan('x.csv')", "csv_scan()"),
             (

@@ -15,8 +15,6 @@ use regex::{Captures, Regex};
 
 use super::temporal::{Kernel, function, is_text, texts};
 use crate::convert::Zone;
-use crate::error::shown;
-use crate::{Error, ErrorKind, Rule};
 
 /// Patterns that are kept for the rows of a batch.
 const KEPT: usize = 256;
@@ -80,10 +78,7 @@ fn put(found: &Captures<'_>, pieces: &[Piece], out: &mut String) {
 fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
     let others: String = flags.chars().filter(|flag| *flag != 'g').collect();
     let text = if others.is_empty() { pattern.to_string() } else { format!("(?{others}){pattern}") };
-    let regex = Regex::new(&text).map_err(|e| {
-        let message = format!("{} is no regular expression: {e}", shown(pattern));
-        Error::new(ErrorKind::Data, message).breaking(Rule::Form)
-    })?;
+    let regex = Regex::new(&text).map_err(|e| super::regular_expressions::refused(pattern, &e))?;
     Ok((regex, flags.contains('g')))
 }
 

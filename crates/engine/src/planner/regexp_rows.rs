@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, ListBuilder, StringBuilder};
+use arrow::array::{Array, ArrayBuilder, AsArray, ListBuilder, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::Result;
@@ -20,6 +20,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::expressions::call;
 use super::functions::plain_arguments;
+use crate::limits::{go_on, go_on_with};
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Rule};
 
@@ -27,6 +28,11 @@ use crate::{Error, ErrorKind, Rule};
 const MATCHES: &str = "regexp_matches";
 /// The function whose value is an array of all matches.
 const ROWS: &str = "regexp_match_rows";
+
+/// Bytes that are made between two looks whether the statement goes on, and has room.
+const LOOK_BYTES: usize = 1 << 16;
+/// The bytes that a text or a list takes beside its contents.
+const VALUE_BYTES: usize = 8;
 
 pub(super) fn functions() -> [Arc<ScalarUDF>; 1] {
     [Arc::new(ScalarUDF::from(MatchRows::new()))]
@@ -107,7 +113,7 @@ impl ScalarUDFImpl for MatchRows {
                     known = Some((pattern.into(), flags.into(), Pattern::new(pattern, flags)?));
                 }
                 if let Some((_, _, pattern)) = &known {
-                    pattern.append_matches(text, all.values());
+                    pattern.append_matches(text, all.values())?;
                 }
             }
             // An argument that is NULL has no match.
@@ -153,21 +159,32 @@ impl Pattern {
             }
         }
         let regex = builder.build().map_err(|e| {
-            Error::new(ErrorKind::Data, format!("'{pattern}' is no regular expression: {e}")).breaking(Rule::Form)
+            Error::new(ErrorKind::Data, format!("'{pattern}' is no regular expression: {e}")).breaking(Rule::Pattern)
         })?;
         Ok(Self { regex, is_global })
     }
 
     /// The groups of each match, or of the first; the whole match where there are none.
-    fn append_matches(&self, text: &str, rows: &mut ListBuilder<StringBuilder>) {
+    fn append_matches(&self, text: &str, rows: &mut ListBuilder<StringBuilder>) -> Result<()> {
         let most = if self.is_global { usize::MAX } else { 1 };
+        let mut made = 0;
+        go_on()?;
         for found in self.regex.captures_iter(text).take(most) {
             let from = usize::from(found.len() > 1);
             for group in found.iter().skip(from) {
                 rows.values().append_option(group.map(|group| group.as_str()));
+                made += VALUE_BYTES + group.map_or(0, |group| group.len());
             }
             rows.append(true);
+            made += VALUE_BYTES;
+            if made >= LOOK_BYTES {
+                // Builders double what they have.
+                let has = rows.values().values_slice().len() + VALUE_BYTES * (rows.values().len() + rows.len());
+                go_on_with(2 * has as u64)?;
+                made = 0;
+            }
         }
+        Ok(())
     }
 }
 

@@ -15,13 +15,29 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
+use regex::Regex;
+
 use super::expressions;
+use crate::error::shown;
+use crate::{Error, ErrorKind, Rule};
 
 #[derive(Debug)]
 pub(super) struct RegularExpressions;
 
+/// Functions whose second argument is a regular expression.
+const FUNCTIONS: [&str; 7] = [
+    "regexp_like",
+    "regexp_match",
+    "regexp_matches",
+    "regexp_replace",
+    "regexp_count",
+    "regexp_instr",
+    "regexp_substr",
+];
+
 impl AnalyzerRule for RegularExpressions {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        check(&plan)?;
         expressions::rewritten_if_any(
             plan,
             |expr| bracketed(expr).is_some(),
@@ -44,13 +60,41 @@ impl AnalyzerRule for RegularExpressions {
     }
 }
 
+/// Refuses patterns that are none, before DataFusion's optimizer and Arrow's kernels do, each in its own words.
+fn check(plan: &LogicalPlan) -> Result<()> {
+    let mut bad = None;
+    expressions::has(plan, |expr| {
+        if bad.is_none()
+            && let Some(Expr::Literal(value, _)) = pattern_of(expr, &FUNCTIONS)
+        {
+            bad = value.try_as_str().flatten().and_then(|text| Regex::new(text).err().map(|e| refused(text, &e)));
+        }
+        bad.is_some()
+    })?;
+    bad.map_or(Ok(()), |error| Err(error.into()))
+}
+
+pub(super) fn refused(pattern: &str, e: &regex::Error) -> Error {
+    let why = match e {
+        regex::Error::CompiledTooBig(_) => "it is too large when it is compiled".to_string(),
+        // The last line says what is wrong, those before show where.
+        other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_string(),
+    };
+    Error::new(ErrorKind::Data, format!("invalid regular expression {}: {why}", shown(pattern))).breaking(Rule::Pattern)
+}
+
+/// The pattern of an operator, or of one of these functions.
+fn pattern_of<'a>(expr: &'a Expr, functions: &[&str]) -> Option<&'a Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_match(*op) => Some(right),
+        Expr::ScalarFunction(call) if functions.contains(&call.name()) => call.args.get(1),
+        _ => None,
+    }
+}
+
 /// The pattern that an expression should have instead of its own.
 fn bracketed(expr: &Expr) -> Option<Expr> {
-    let pattern = match expr {
-        Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_match(*op) => right,
-        Expr::ScalarFunction(call) if call.name() == "regexp_like" => call.args.get(1)?,
-        _ => return None,
-    };
+    let pattern = pattern_of(expr, &FUNCTIONS[..1])?;
     let Expr::Literal(value, metadata) = pattern else { return None };
     let text = value.try_as_str()??;
     let is_misread = text == ".*" || text.contains('\\') && !(text.starts_with('(') && text.ends_with(')'));

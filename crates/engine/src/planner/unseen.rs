@@ -3,15 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::Stream;
 
 /// Runs a partition of the input: the same rows in the same order.
-type Run = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
+type Run = dyn Fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream> + Send + Sync;
+
+/// The same, of a function that remembers nothing.
+type RunPlain = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
 
 /// What an operator says of its rows: of their order, and of columns that are constant or equal.
 #[derive(Clone, Copy, Debug)]
@@ -22,17 +29,16 @@ enum Says {
     NotEvenOrder,
 }
 
-#[derive(Debug)]
 struct Unseen {
     name: &'static str,
     input: Arc<dyn ExecutionPlan>,
-    run: Run,
+    run: Arc<Run>,
     says: Says,
     properties: Arc<PlanProperties>,
 }
 
 impl Unseen {
-    fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run, says: Says) -> Arc<dyn ExecutionPlan> {
+    fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Arc<Run>, says: Says) -> Arc<dyn ExecutionPlan> {
         let properties = match says {
             Says::AsItsInput => Arc::clone(input.properties()),
             Says::Nothing | Says::NotEvenOrder => {
@@ -45,19 +51,61 @@ impl Unseen {
 }
 
 /// An operator that has the rows of `input`, as `run` runs it.
-pub(super) fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run) -> Arc<dyn ExecutionPlan> {
-    Unseen::over(name, input, run, Says::AsItsInput)
+pub(super) fn over<R>(name: &'static str, input: Arc<dyn ExecutionPlan>, run: R) -> Arc<dyn ExecutionPlan>
+where
+    R: Fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>,
+    R: Send + Sync + 'static,
+{
+    Unseen::over(name, input, Arc::new(run), Says::AsItsInput)
+}
+
+/// The plan, with one that runs as `run` below each operator for which `is_above` holds.
+pub(super) fn below(
+    plan: Arc<dyn ExecutionPlan>,
+    is_above: impl Fn(&Arc<dyn ExecutionPlan>) -> bool,
+    name: &'static str,
+    run: RunPlain,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let changed = plan.transform_up(|node| {
+        if !is_above(&node) {
+            return Ok(Transformed::no(node));
+        }
+        let inputs = node.children().into_iter().map(|input| over(name, Arc::clone(input), run)).collect();
+        Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?))
+    });
+    Ok(changed?.data)
+}
+
+/// Runs a partition of the input, and has `change` make another stream of its batches.
+pub(super) fn changed<S>(
+    input: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+    change: impl FnOnce(SendableRecordBatchStream) -> S,
+) -> Result<SendableRecordBatchStream>
+where
+    S: Stream<Item = Result<RecordBatch>> + Send + 'static,
+{
+    let batches = input.execute(partition, context)?;
+    Ok(Box::pin(RecordBatchStreamAdapter::new(batches.schema(), change(batches))))
 }
 
 /// An operator that has the rows of `input`, and says nothing of them.
 pub(super) fn silent(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    Unseen::over(name, input, |input, partition, context| input.execute(partition, context), Says::Nothing)
+    Unseen::over(name, input, Arc::new(as_it_is), Says::Nothing)
 }
 
 /// An operator that has the rows of `input`, and below which no sort is moved.
 pub(super) fn barrier(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    let run: Run = |input, partition, context| input.execute(partition, context);
-    Unseen::over(name, input, run, Says::NotEvenOrder)
+    Unseen::over(name, input, Arc::new(as_it_is), Says::NotEvenOrder)
+}
+
+fn as_it_is(
+    input: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    input.execute(partition, context)
 }
 
 /// The input of an operator of this name, if it is one of these.
@@ -68,6 +116,12 @@ pub(super) fn input_of<'a>(plan: &'a Arc<dyn ExecutionPlan>, name: &str) -> Opti
 /// Whether an operator is one of these.
 pub(crate) fn is_unseen(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<Unseen>()
+}
+
+impl fmt::Debug for Unseen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.name).field("input", &self.input).field("says", &self.says).finish()
+    }
 }
 
 impl DisplayAs for Unseen {
@@ -106,7 +160,7 @@ impl ExecutionPlan for Unseen {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match children.pop() {
-            Some(input) => Ok(Self::over(self.name, input, self.run, self.says)),
+            Some(input) => Ok(Self::over(self.name, input, Arc::clone(&self.run), self.says)),
             None => internal_err!("{} has no input", self.name),
         }
     }

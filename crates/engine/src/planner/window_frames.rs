@@ -35,6 +35,7 @@ pub(super) struct WindowFrames;
 
 impl AnalyzerRule for WindowFrames {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        refuse_without_arguments(&plan)?;
         let is_ranged = |expr: &Expr| match expr {
             Expr::WindowFunction(call) => call.params.window_frame.units == WindowFrameUnits::Range,
             _ => false,
@@ -52,6 +53,24 @@ impl AnalyzerRule for WindowFrames {
 
     fn name(&self) -> &str {
         "window_frames"
+    }
+}
+
+/// DataFusion 55.2 panics for `last_value() OVER ()`, whose signature has it take none.
+fn refuse_without_arguments(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = None;
+    expressions::has(plan, |expr| {
+        if let Expr::WindowFunction(call) = expr
+            && call.params.args.is_empty()
+            && ["first_value", "last_value", "nth_value"].contains(&call.fun.name())
+        {
+            refused = Some(call.fun.name().to_string());
+        }
+        refused.is_some()
+    })?;
+    match refused {
+        Some(name) => Err(Error::new(ErrorKind::Invalid, format!("function {name} takes arguments")).into()),
+        None => Ok(()),
     }
 }
 

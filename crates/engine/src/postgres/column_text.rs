@@ -11,15 +11,15 @@ use arrow::array::{
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Field, Fields, Float32Type, Float64Type, Int64Type,
-    IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64NanosecondType, TimeUnit,
+    IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::{interval_text, nested_text, text};
-use crate::Result;
 use crate::convert::Zone;
+use crate::{Error, ErrorKind, Result};
 
 /// A value without a string is an error, not NULL.
 const CHECKED: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
@@ -188,10 +188,7 @@ pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
         DataType::Date32 | DataType::Date64 => {
             all(cast(values, &DataType::Date32)?.as_primitive::<Date32Type>(), text::date)
         }
-        DataType::Time32(_) | DataType::Time64(_) => {
-            let values = cast(values, &DataType::Time64(TimeUnit::Nanosecond))?;
-            all(values.as_primitive::<Time64NanosecondType>(), text::time_nanos)
-        }
+        DataType::Time32(_) | DataType::Time64(_) => all(&nanoseconds_of_times(values)?, text::time_nanos),
         DataType::Timestamp(TimeUnit::Nanosecond, of) => {
             let (values, has_zone) = (cast(values, &DataType::Int64)?, of.is_some());
             all(values.as_primitive::<Int64Type>(), |nanos, out| text::timestamp_nanos(nanos, has_zone, &zone, out))
@@ -235,6 +232,18 @@ pub(crate) fn texts_of_any(values: &ArrayRef, zone: Option<Zone>) -> Result<Arra
         DataType::Float16 => texts_of_any(&cast(values, &DataType::Float32)?, zone)?,
         _ => cast_with_options(values, &DataType::Utf8, &CHECKED)?,
     })
+}
+
+/// Times in nanoseconds. Arrow's cast multiplies without a check, and files may hold times of any length.
+fn nanoseconds_of_times(values: &ArrayRef) -> Result<PrimitiveArray<Time64NanosecondType>> {
+    if let DataType::Time64(TimeUnit::Microsecond) = values.data_type() {
+        let too_long =
+            |micros| Error::new(ErrorKind::Data, format!("a time of {micros} microseconds is longer than a day"));
+        let nanoseconds = |micros: i64| micros.checked_mul(1000).ok_or_else(|| too_long(micros));
+        return values.as_primitive::<Time64MicrosecondType>().try_unary(nanoseconds);
+    }
+    let values = cast(values, &DataType::Time64(TimeUnit::Nanosecond))?;
+    Ok(values.as_primitive::<Time64NanosecondType>().clone())
 }
 
 fn texts_of_bytes(values: &ArrayRef) -> Result<StringArray> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
+use onehop_store::mutant::skips;
 
 use super::{Context, done, insert, modify, table_name};
 use crate::catalog::definition::quoted;
@@ -102,6 +103,7 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     if table.fresh.is_empty() && !segments.iter().any(|segment| segment.deleted.is_some()) {
         return Ok(());
     }
+    segments.iter().try_for_each(TableSegment::check_deleted)?;
     let mut edit = TableEdit::default();
     edit.gone_segments.extend(segments.iter().map(|segment| segment.entry.file.clone()));
     for (ids, _) in table.fresh.batches()? {
@@ -118,6 +120,11 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
         return Err(Error::new(ErrorKind::Internal, message));
     }
     edit.segments = loaded.segments.into_iter().map(|entry| target.segment_file(entry, name)).collect();
+    if skips("checkpoint.commit-first") {
+        for file in &edit.gone_segments {
+            let _ = context.database.segments().remove(file);
+        }
+    }
     let commit = context.database.edit(writing, &[(name.to_string(), edit)], &seen)?;
     target.keep_files();
     commit.wait(context.query.shared_ledger()).await?;

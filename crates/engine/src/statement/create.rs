@@ -9,7 +9,7 @@
 //! `UNLOGGED`, for a table that may be empty after a crash, makes one that is not. The rows of the query are written first; the table and its segments become visible in one commit. `ON COMMIT` is for temporary
 //! tables.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Field, Fields, Schema, SchemaRef};
@@ -27,7 +27,7 @@ use onehop_segment::ColumnType;
 use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word, residence};
 use crate::catalog::names::type_name;
 use crate::catalog::{
-    Catalog, Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry,
+    Catalog, Change, ColumnEntry, ListPartition, MOST_PARTITIONS, PartitionBy, RangePartition, SegmentEntry, TableEntry,
 };
 use crate::error::nearest;
 use crate::load::partition::{Router, can_hash};
@@ -175,8 +175,11 @@ fn parse_partition_by(parser: &mut Parser<'_>) -> Parsed<PartitionBy> {
             return parser.expected("PARTITIONS and their number", next);
         }
         let partitions = match parser.parse_literal_uint()? {
-            n @ 1..=4096 => n as u32,
-            n => return Err(ParserError::ParserError(format!("a table has 1 to 4096 partitions, not {n}"))),
+            n if (1..=MOST_PARTITIONS as u64).contains(&n) => n as u32,
+            n => {
+                let message = format!("a table has 1 to {MOST_PARTITIONS} partitions, not {n}");
+                return Err(ParserError::ParserError(message));
+            }
         };
         Ok(PartitionBy::Hash { column, partitions })
     } else {
@@ -374,15 +377,21 @@ impl CreateTable {
             return Err(unenforced(&constraint.to_string()));
         }
         no_name_twice(self.columns.iter().map(|column| normal(&column.name)))?;
-        // DataFusion turns SQL types into Arrow's when it plans a cast.
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-        let casts =
-            self.columns.iter().map(|c| format!("CAST(NULL AS {}) AS {}", c.data_type, quoted(&normal(&c.name))));
-        let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
-        let plan = planner::plan_text(context.state()?, &text).await?;
-        let fields = plan.schema().fields().iter().zip(&self.columns).map(|(field, column)| {
+        // DataFusion turns SQL types into Arrow's when it plans a cast: each type once, for its rules compare columns with
+        // all others.
+        let (mut known, mut casts) = (HashMap::new(), Vec::new());
+        let mut place_of = |data_type| {
+            *known.entry(data_type).or_insert_with(|| {
+                casts.push(format!("CAST(NULL AS {data_type}) AS \"{}\"", casts.len()));
+                casts.len() - 1
+            })
+        };
+        let places: Vec<usize> = self.columns.iter().map(|column| place_of(&column.data_type)).collect();
+        let plan = planner::plan_text(context.state()?, &format!("SELECT {}", casts.join(", "))).await?;
+        let types = plan.schema().fields();
+        let fields = self.columns.iter().zip(places).map(|(column, place)| {
             let is_nullable = !column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull));
-            field.as_ref().clone().with_nullable(is_nullable)
+            types[place].as_ref().clone().with_name(normal(&column.name)).with_nullable(is_nullable)
         });
         Ok(Schema::new(fields.collect::<Vec<Field>>()))
     }

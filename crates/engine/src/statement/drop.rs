@@ -85,6 +85,11 @@ impl Drop {
         Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: once(&names)? })
     }
 
+    /// The names that are dropped.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Whether it is about functions.
     pub fn is_of_functions(&self) -> bool {
         self.kind == Kind::Function

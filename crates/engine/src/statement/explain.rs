@@ -139,7 +139,7 @@ impl Explain {
         let batch = RecordBatch::try_from_iter([("plan_type", column(name)), ("plan", column(&text))])?;
         let schema = batch.schema();
         let stream = MemoryStream::try_new(vec![batch], schema, None)?;
-        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)?))
+        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::catalog::Change;
 use crate::functions::{self, Behavior, Function, Language, OnNull, Parameter};
 use crate::planner;
 use crate::query::Done;
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -198,6 +199,11 @@ fn is_name(name: &str) -> bool {
 }
 
 impl CreateFunction {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let function = self.function(context).await?;
@@ -207,7 +213,7 @@ impl CreateFunction {
         }
         let host = context.session.function_host(&context.query, &context.session.snapshot());
         let (checked, of) = (function.clone(), name.clone());
-        let check = tokio::task::spawn_blocking(move || functions::check(&of, &checked, host));
+        let check = spawn_blocking(move || functions::check(&of, &checked, host));
         check.await.map_err(|e| Error::new(ErrorKind::Internal, format!("a thread has ended: {e}")))??;
         let text = function.encode()?;
         let writing = context.database.writing(&context.settings()).await?;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ShowStatementOptions};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, table_name};
 use crate::catalog::definition::definition;
@@ -20,6 +22,17 @@ pub(super) enum Show {
     Setting(String),
     Describe(ObjectName),
     Create(ObjectName),
+}
+
+/// `SHOW a.b`, where `a` may be a word that SHOW has a meaning for (`functions`).
+pub(super) fn parse_dotted(parser: &mut Parser<'_>) -> Result<Option<Show>> {
+    if parser.peek_nth_token(2).token != Token::Period {
+        return Ok(None);
+    }
+    parser.next_token();
+    let name = parser.parse_object_name(false).map_err(|e| super::syntax::<()>(Err(e)))?;
+    let words: Vec<Ident> = name.0.iter().filter_map(|part| part.as_ident()).cloned().collect();
+    Ok(Some(show_variable(&words)))
 }
 
 pub(super) fn show_variable(words: &[Ident]) -> Show {
@@ -53,7 +66,7 @@ impl Show {
         context.query.planned();
         let schema = batch.schema();
         let stream = MemoryStream::try_new(vec![batch], schema, None)?;
-        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)?))
+        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)))
     }
 
     pub async fn batch(self, context: &Context<'_>) -> Result<RecordBatch> {

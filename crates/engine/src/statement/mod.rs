@@ -2,6 +2,7 @@
 //!
 //! One file per kind of statement; each parses its own syntax and does its own work.
 
+mod action;
 mod attach;
 mod checkpoint;
 mod copy;
@@ -43,6 +44,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+pub use self::action::Action;
 pub(crate) use self::copy::parse_client as client_copy;
 pub use self::copy::{ClientCopy, CopyDirection, CopyFormat};
 pub use self::describe::{Described, StatementKind};
@@ -339,17 +341,17 @@ pub(crate) fn prepare(text: &str) -> Result<Prepared> {
     prepare::checked(Prepared::new(text)?)
 }
 
-/// Does a statement's work: if it fails in a transaction, that has failed.
+/// Does a statement's work: if it fails in a transaction, or its rows do, that has failed.
 async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result<Output> {
     let was_in_one = context.transaction().is_some();
     let _ends = EndsTemporary(context);
+    let mut in_one = InTransaction { context, is_under_way: was_in_one };
     let outcome = work.await;
-    if let (true, Some(transaction)) = (was_in_one, context.transaction().as_mut()) {
-        match &outcome {
-            Ok(_) => transaction.succeeded(),
-            Err(_) => transaction.failed(),
-        }
-    }
+    in_one.is_under_way = false;
+    let outcome = match context.transaction().as_mut().filter(|_| was_in_one) {
+        Some(transaction) => told(outcome, transaction),
+        None => outcome,
+    };
     // A statement by itself, whose commit does more than it says.
     if let Some(temporary) = context.session.temporary()
         && context.transaction().is_none()
@@ -360,6 +362,35 @@ async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result
         transaction::commit_temporary(temporary, transaction, context).await?;
     }
     outcome
+}
+
+/// Tells a transaction how a statement went, now and while its rows are read.
+fn told(outcome: Result<Output>, transaction: &mut Transaction) -> Result<Output> {
+    match &outcome {
+        Ok(_) => transaction.succeeded(),
+        Err(_) => transaction.failed(),
+    }
+    outcome.map(|output| match output {
+        Output::Rows(rows) => Output::Rows(rows.or_fail(transaction)),
+        done => done,
+    })
+}
+
+/// A statement's work in a transaction. Work that is dropped under way, for its statement is stopped, fails the
+/// transaction.
+struct InTransaction<'a, 'c> {
+    context: &'a Context<'c>,
+    is_under_way: bool,
+}
+
+impl Drop for InTransaction<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_under_way
+            && let Some(transaction) = self.context.transaction().as_mut()
+        {
+            transaction.failed();
+        }
+    }
 }
 
 /// Whatever becomes of a statement that is no part of a transaction, nothing is left of one in the temporary tables.
@@ -390,6 +421,9 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         if is_in_transaction {
             refuse_in_transactions(&statement)?;
         }
+    }
+    if let Some(action) = action::of(&statement) {
+        context.query.acts(action);
     }
     if !statement.changes_only_temporary(&context.snapshot) {
         check_rights(&statement, context)?;
@@ -626,6 +660,11 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
             Keyword::EXPLAIN => {
                 if let Some(explain) = explain::parse(parser)? {
                     return Ok(explain);
+                }
+            }
+            Keyword::SHOW => {
+                if let Some(show) = inspect::parse_dotted(inner)? {
+                    return Ok(Statement::Show(show));
                 }
             }
             _ => {}

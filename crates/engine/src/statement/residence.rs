@@ -18,7 +18,6 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
-use tokio::task::spawn_blocking;
 
 use super::{Context, Statement, done, normal, parse_name_list, parse_word, table_name};
 use crate::catalog::Change;
@@ -28,6 +27,7 @@ use crate::place::homes::{Homes, device_names};
 use crate::place::residence::{self, LoadedTable, Wanted};
 use crate::query::Done;
 use crate::snapshot::Table;
+use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.

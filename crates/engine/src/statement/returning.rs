@@ -131,6 +131,6 @@ impl Returned {
             Ok(batch)
         });
         let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
-        Rows::new(stream, &context.query).map(Output::Rows)
+        Ok(Output::Rows(Rows::new(stream, &context.query)))
     }
 }

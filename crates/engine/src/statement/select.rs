@@ -55,5 +55,6 @@ pub(super) async fn known(plan: Arc<Optimized>, context: &Context<'_>) -> Result
 fn rows(physical: Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Rows> {
     context.query.planned();
     let state = context.state()?;
-    Rows::new(execute_stream(in_order::one_stream(physical, state), state.task_ctx())?, &context.query)
+    let stream = execute_stream(in_order::one_stream(physical, state), state.task_ctx())?;
+    Ok(Rows::new(stream, &context.query))
 }

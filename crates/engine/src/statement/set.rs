@@ -115,6 +115,16 @@ fn set_read_only(value: &str, context: &Context<'_>) -> Result<Done> {
 const AT_OPENING: [(&str, &str); 2] = [("io.cache", "4GiB"), ("gpu.memory_limit", "40GiB")];
 
 impl SetValue {
+    /// The setting.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The statement's first word.
+    pub fn tag(&self) -> &'static str {
+        self.tag
+    }
+
     pub fn run(self, context: &Context<'_>) -> Result<Done> {
         if let Some((name, example)) = AT_OPENING.iter().find(|(name, _)| *name == self.name) {
             let error =

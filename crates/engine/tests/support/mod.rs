@@ -28,6 +28,15 @@ pub fn tiny() -> DatabaseOptions {
 pub const TINY: [(&str, &str); 4] =
     [("threads", "1"), ("storage.block_rows", "1024"), ("storage.segment_rows", "1024"), ("storage.fresh_rows", "0")];
 
+/// Small segments, and some rows outside of them.
+pub const SMALL: [(&str, &str); 4] =
+    [("threads", "1"), ("storage.block_rows", "1024"), ("storage.segment_rows", "1024"), ("storage.fresh_rows", "100")];
+
+/// Options with one thread, small segments, and some rows outside of them.
+pub fn small() -> DatabaseOptions {
+    options(&SMALL)
+}
+
 /// Options with these settings.
 pub fn options(settings: &[(&str, &str)]) -> DatabaseOptions {
     let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));

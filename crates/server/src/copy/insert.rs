@@ -120,9 +120,11 @@ impl Client {
 
     /// Has the INSERT run, and gives it what the client sends; the number of rows.
     async fn feed(&mut self, prepared: &Arc<Prepared>, batches: Batches, sender: Sender) -> Outcome<u64> {
+        let executor = self.executor()?;
         let Self { incoming, shared, session, interrupt, .. } = self;
         let (inserting, prepared) = (Arc::clone(session), Arc::clone(prepared));
-        let insert = on_workers(shared, session, interrupt, async move { inserting.sql(prepared.text()).await });
+        let insert =
+            on_workers(shared, &executor, session, interrupt, async move { inserting.sql(prepared.text()).await });
         let (mut insert, mut fed) = (pin!(insert), pin!(feed_all(incoming, batches, sender)));
         let inserted = tokio::select! {
             biased;

@@ -81,7 +81,10 @@ enum Message {
 #[derive(Debug)]
 pub struct Log {
     queue: SyncSender<Message>,
+    /// Lines that are missing, and of which no line tells yet.
     dropped: Arc<AtomicU64>,
+    /// Lines that are missing in all.
+    lost: Arc<AtomicU64>,
     /// Closed when everything is written.
     written: Mutex<Receiver<()>>,
 }
@@ -89,10 +92,10 @@ pub struct Log {
 impl Log {
     /// # Errors
     /// The file cannot be opened; there is no thread to be had.
-    pub fn open(to: &LogTo) -> Result<Self> {
+    pub fn open(to: &LogTo, name: &'static str) -> Result<Self> {
         let failed = |source| match to {
-            LogTo::StandardError => Error::Log { path: "-".into(), source },
-            LogTo::File(path) => Error::Log { path: path.clone(), source },
+            LogTo::StandardError => Error::Log { name, path: "-".into(), source },
+            LogTo::File(path) => Error::Log { name, path: path.clone(), source },
         };
         let sink: Box<dyn Write + Send> = match to {
             LogTo::StandardError => Box::new(io::stderr()),
@@ -101,25 +104,32 @@ impl Log {
                 Box::new(file.map_err(failed)?)
             }
         };
-        Self::to(sink, MOST_WAITING).map_err(failed)
+        Self::to(sink, name, MOST_WAITING).map_err(failed)
     }
 
-    fn to(sink: Box<dyn Write + Send>, most_waiting: usize) -> io::Result<Self> {
+    fn to(sink: Box<dyn Write + Send>, name: &'static str, most_waiting: usize) -> io::Result<Self> {
         let (queue, events) = sync_channel(most_waiting);
         let (end, written) = channel();
-        let dropped = Arc::new(AtomicU64::new(0));
-        let mut writer = Writer { sink, dropped: Arc::clone(&dropped), is_torn: false, has_complained: false };
+        let (dropped, lost) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (theirs, all) = (Arc::clone(&dropped), Arc::clone(&lost));
+        let mut writer = Writer { sink, name, dropped: theirs, lost: all, is_torn: false, has_complained: false };
         std::thread::Builder::new().name("onehop-log".into()).spawn(move || {
             writer.run(&events);
             drop(end);
         })?;
-        Ok(Self { queue, dropped, written: Mutex::new(written) })
+        Ok(Self { queue, dropped, lost, written: Mutex::new(written) })
+    }
+
+    /// Lines that could not be written, or came faster than they could be.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     /// Has something written, if there is room for it.
     pub fn say(&self, event: Event) {
         if self.queue.try_send(Message::Event(event)).is_err() {
             self.dropped.fetch_add(1, Relaxed);
+            self.lost.fetch_add(1, Relaxed);
         }
     }
 
@@ -139,7 +149,10 @@ impl Log {
 
 struct Writer {
     sink: Box<dyn Write + Send>,
+    /// The name of the log in messages.
+    name: &'static str,
     dropped: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
     /// The last line may be a part of one.
     is_torn: bool,
     has_complained: bool,
@@ -170,8 +183,10 @@ impl Writer {
             self.is_torn = written.is_err();
             if let Err(e) = written {
                 self.dropped.fetch_add(dropped + count, Relaxed);
+                self.lost.fetch_add(count, Relaxed);
                 if !std::mem::replace(&mut self.has_complained, true) {
-                    eprintln!("onehop: cannot write to the log: {e}; lines are missing from it until that is over");
+                    let name = self.name;
+                    eprintln!("onehop: cannot write to {name}: {e}; lines are missing from it until that is over");
                 }
             }
             lines.clear();
@@ -209,7 +224,7 @@ mod tests {
 
     fn slow(most_waiting: usize) -> (Log, Sender<io::Result<()>>, Receiver<String>) {
         let ((turn, turns), (written, lines)) = (channel(), channel());
-        (Log::to(Box::new(Slow { turns, written }), most_waiting).unwrap(), turn, lines)
+        (Log::to(Box::new(Slow { turns, written }), "the log", most_waiting).unwrap(), turn, lines)
     }
 
     fn events(text: &str) -> Vec<String> {
@@ -232,6 +247,7 @@ mod tests {
         assert_eq!(events(&all).iter().filter(|event| *event == "dropped").count(), 1, "{all}");
         assert!(all.contains("\"event\":\"dropped\",\"count\":3}"), "{all}");
         assert!(!all.contains("too many"), "{all}");
+        assert_eq!(log.lost(), 3);
     }
 
     #[test]
@@ -247,6 +263,7 @@ mod tests {
         let text = lines.recv().unwrap();
         assert!(text.starts_with('\n'), "half a line may be before it: {text}");
         assert_eq!(events(&text), ["next", "dropped"]);
+        assert_eq!(log.lost(), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a server tells of itself as it happens: lines of a log ([`log`]), and spans of statements ([`trace`]).
+//! What a server tells of itself as it happens: lines of a log ([`log`]), those of an audit log
+//! ([`audit`]), and spans of statements ([`trace`]).
 //!
 //! ```text
 //! the engine: a statement is over ──┐
@@ -8,27 +9,32 @@
 //! Whose a statement was is looked up by its session. Nobody who serves clients waits for what is written or sent: what the two
 //! threads cannot keep up with is dropped and, in the log, counted.
 
+mod audit;
 mod collector;
 mod log;
 mod sql;
 mod trace;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use onehop_engine::{Error as EngineError, Observer, Query, QueryState, without_addresses};
+use onehop_engine::{Error as EngineError, Observer, Query, QueryState, Rights, without_addresses};
 
+use self::audit::Audit;
 pub use self::log::LogTo;
 use self::log::{Event, Log};
 use self::trace::Traces;
 use crate::connections::{Connection, Connections};
 use crate::interrupt::Reason;
+use crate::login::Failed;
 use crate::metrics::Counters;
 use crate::problem::{Problem, code, sqlstate};
 use crate::server::{Options, Result};
+use crate::users::User;
 
 /// What the last lines, and the last spans, have to get out in when the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -36,11 +42,15 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Of a statement that was never begun so many bytes are told: as many as the engine keeps of others.
 const TOLD_TEXT_BYTES: usize = 4096;
 
+/// A name that a client claims is told up to so many bytes.
+const TOLD_NAME_BYTES: usize = 128;
+
 /// Who tells.
 #[derive(Debug)]
 pub struct Witness {
     connections: Arc<Connections>,
     log: Option<Log>,
+    audit: Option<Audit>,
     /// Statements that took less are in the log only if they failed.
     least: Duration,
     traces: Option<Traces>,
@@ -87,28 +97,40 @@ impl Witness {
     /// Of what the options want. To be called on the runtime that spans are to be sent on.
     ///
     /// # Errors
-    /// The log cannot be opened; spans cannot be sent there.
+    /// A log cannot be opened; spans cannot be sent there.
     pub fn new(options: &Options, connections: &Arc<Connections>, counters: &Arc<Counters>) -> Result<Self> {
         let traces = options.otlp.as_deref().map(|url| Traces::new(url, counters)).transpose()?;
-        let log = options.log.as_ref().map(Log::open).transpose()?;
+        let log = options.log.as_ref().map(|to| Log::open(to, "the log")).transpose()?;
+        let audit = options.audit.as_ref().map(Audit::open).transpose()?;
         let (connections, least, since) = (Arc::clone(connections), options.log_min_duration, SystemTime::now());
-        Ok(Self { connections, log, least, traces, since })
+        Ok(Self { connections, log, audit, least, traces, since })
     }
 
     /// Whether anybody is told of statements.
     pub fn is_any(&self) -> bool {
-        self.log.is_some() || self.traces.is_some()
+        self.log.is_some() || self.audit.is_some() || self.traces.is_some()
+    }
+
+    /// Lines that are missing from the audit log.
+    pub fn lost_of_audit(&self) -> u64 {
+        self.audit.as_ref().map_or(0, Audit::lost)
     }
 
     /// The server listens.
     pub fn started(&self, address: Option<SocketAddr>, database: Option<&Path>) {
-        let Some(log) = &self.log else { return };
-        let event = Event::new("server started")
-            .with("version", env!("CARGO_PKG_VERSION"))
-            .with("process", std::process::id())
-            .with_some("address", address.map(|address| address.to_string()))
-            .with("database", database.map_or(":memory:".into(), |path| path.display().to_string()));
-        log.say(event);
+        let event = || {
+            Event::new("server started")
+                .with("version", env!("CARGO_PKG_VERSION"))
+                .with("process", std::process::id())
+                .with_some("address", address.map(|address| address.to_string()))
+                .with("database", database.map_or(":memory:".into(), |path| path.display().to_string()))
+        };
+        self.logs().for_each(|log| log.say(event()));
+    }
+
+    /// Those that are written.
+    fn logs(&self) -> impl Iterator<Item = &Log> {
+        self.log.iter().chain(self.audit.iter().map(Audit::log))
     }
 
     /// A client is let in.
@@ -116,24 +138,57 @@ impl Witness {
         if let Some(log) = &self.log {
             log.say(of(Event::new("connected"), connection).with("database", &*connection.database));
         }
+        if let Some(audit) = &self.audit {
+            audit.logged_in(connection);
+        }
         Visit { witness: Arc::clone(self), connection: Arc::clone(connection) }
     }
 
-    /// Somebody has not proved who they are. What they tried to prove it with is nobody's business.
-    pub fn login_failed(&self, user: &str, from: impl Display, problem: &Problem) {
-        if let Some(log) = &self.log {
-            log.say(why(
-                Event::new("login failed").with("user", user).with("client_address", from.to_string()),
-                problem,
-            ));
+    /// A user has shown a right password to the page.
+    pub fn logged_in_to_page(&self, user: &str, rights: Rights, from: impl Display) {
+        if let Some(audit) = &self.audit {
+            audit.logged_in_to_page(user, rights, from);
         }
     }
 
-    /// Somebody is not let in, whoever they are.
-    pub fn refused(&self, user: Option<&str>, from: SocketAddr, problem: &Problem) {
+    /// A client has not proved who it is. What it tried to prove it with is in no log.
+    pub fn login_failed(&self, user: &str, from: impl Display, failed: &Failed) {
+        let user = &user[..user.floor_char_boundary(TOLD_NAME_BYTES)];
+        let event = || Event::new("login failed").with("user", user).with("client_address", from.to_string());
         if let Some(log) = &self.log {
+            log.say(why(event(), &failed.problem));
+        }
+        if let Some(audit) = &self.audit {
+            audit.login_failed(event(), failed);
+        }
+    }
+
+    /// A client is not let in, whatever its name.
+    pub fn refused(&self, user: Option<&str>, from: SocketAddr, problem: &Problem) {
+        let user = user.map(|user| &user[..user.floor_char_boundary(TOLD_NAME_BYTES)]);
+        let event = || {
             let event = Event::new("refused").with_some("user", user).with("client_address", from.to_string());
-            log.say(why(event, problem));
+            why(event, problem)
+        };
+        if let Some(log) = &self.log {
+            log.say(event());
+        }
+        if let Some(audit) = &self.audit {
+            audit.refused(event());
+        }
+    }
+
+    /// The file of users has others in it than when it was last read.
+    pub fn users_changed(&self, before: &BTreeMap<String, User>, now: &BTreeMap<String, User>) {
+        if let Some(audit) = &self.audit {
+            audit.users_changed(before, now);
+        }
+    }
+
+    /// A client has changed a setting as it connected.
+    pub fn set_at_login(&self, connection: &Connection, setting: &str) {
+        if let Some(audit) = &self.audit {
+            audit.set_at_login(connection, setting);
         }
     }
 
@@ -158,6 +213,9 @@ impl Witness {
         {
             log.say(line(statement));
         }
+        if let Some(audit) = &self.audit {
+            audit.over(statement);
+        }
     }
 
     /// The server has ended: what is not written and sent yet has a moment.
@@ -170,7 +228,7 @@ impl Witness {
             if let Some(traces) = &witness.traces {
                 traces.end(LAST_WORDS);
             }
-            if let Some(log) = &witness.log {
+            for log in witness.logs() {
                 log.say(Event::new("server ends").with("seconds", seconds(since(witness.since))));
                 log.end(LAST_WORDS);
             }

@@ -13,20 +13,23 @@
 
 mod state;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
+    WWW_AUTHENTICATE,
 };
+use hyper::http::uri::Authority;
 use onehop_engine::{EXPLANATION_STYLE, Rights};
 use serde_json::{Value, json};
 
 use crate::connections::Cancelled;
 use crate::http::{Method, Request, Response, Site, StatusCode, response};
-use crate::problem::code;
+use crate::metrics::Counters;
+use crate::problem::{Problem, code};
 use crate::server::Shared;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -85,14 +88,17 @@ impl Page {
         let Some((name, password)) = credentials(request) else {
             return Err(log_in("log in as a user of the server\n"));
         };
-        let checked = self.0.gate.check(&name, &password, from).await;
-        match checked.inspect_err(|problem| self.0.witness.login_failed(&name, from, problem)) {
-            Ok(rights) => Ok(Viewer { name, rights }),
-            Err(problem) if problem.code == code::INVALID_PASSWORD => Err(log_in(problem.message + "\n")),
-            Err(problem) => {
-                let hint = problem.hint.unwrap_or_default();
-                let text = format!("{}\n{hint}\n", problem.message);
-                Err(response(StatusCode::TOO_MANY_REQUESTS, TEXT, text))
+        match self.0.gate.check(&name, &password, from).await {
+            Ok(passed) => {
+                if passed.is_news {
+                    self.0.witness.logged_in_to_page(&name, passed.rights, from);
+                }
+                Ok(Viewer { name, rights: passed.rights })
+            }
+            Err(failed) => {
+                Counters::count(&self.0.counters.failed_logins, 1);
+                self.0.witness.login_failed(&name, from, &failed);
+                Err(not_let_in(failed.problem))
             }
         }
     }
@@ -139,7 +145,8 @@ impl Site for Page {
             },
             ["api", "queries", id] if is_get => self.query(id, &viewer),
             ["api", "queries", id, "cancel"] if is_post => match request.headers().contains_key(ASKED) {
-                true => self.cancel(id, &viewer),
+                true if is_of_this_site(&request) => self.cancel(id, &viewer),
+                true => failed(StatusCode::FORBIDDEN, "the page of another site asks for this"),
                 false => failed(StatusCode::FORBIDDEN, "who cancels says so in a header X-Onehop"),
             },
             [""] | ["api", "state"] | ["api", "queries", _] => wrong_method("GET"),
@@ -175,6 +182,14 @@ fn wrong_method(allowed: &'static str) -> Response {
     refused
 }
 
+fn not_let_in(problem: Problem) -> Response {
+    if problem.code == code::INVALID_PASSWORD {
+        return log_in(problem.message + "\n");
+    }
+    let hint = problem.hint.unwrap_or_default();
+    response(StatusCode::TOO_MANY_REQUESTS, TEXT, format!("{}\n{hint}\n", problem.message))
+}
+
 fn log_in(why: impl Into<String>) -> Response {
     let mut refused = response(StatusCode::UNAUTHORIZED, TEXT, why.into());
     let scheme = HeaderValue::from_static("Basic realm=\"onehop\", charset=\"UTF-8\"");
@@ -182,15 +197,37 @@ fn log_in(why: impl Into<String>) -> Response {
     refused
 }
 
-/// Whether a request is for an address or `localhost`, and for no name that somebody could have led here.
+/// Returns true if a request is of no page of another site: browsers say of which it is.
+fn is_of_this_site(request: &Request) -> bool {
+    let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+    let origin = text(ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, site)| site));
+    origin.is_none_or(|site| text(HOST).is_some_and(|host| host.eq_ignore_ascii_case(site)))
+}
+
+/// Returns true if a request is for an address or `localhost`, and for no name that could have been
+/// led here. All of the header has to be a host, and so has the authority of the request's line.
 fn names_this_machine(request: &Request) -> bool {
-    let Some(host) = request.headers().get(HOST).and_then(|host| host.to_str().ok()) else { return false };
-    // An address of IPv6 is in brackets.
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    let in_line = request.uri().authority().map(Authority::as_str);
+    hosts.next().is_none() && host.is_some_and(is_this_machine) && in_line.is_none_or(is_this_machine)
+}
+
+/// `host` or `host:port`, where the host is `localhost`, an address of IPv4, or one of IPv6 in
+/// brackets.
+fn is_this_machine(host: &str) -> bool {
+    let (is_address, rest) = match host.strip_prefix('[') {
+        Some(host) => match host.split_once(']') {
+            Some((address, rest)) => (address.parse::<Ipv6Addr>().is_ok(), rest),
+            None => return false,
+        },
+        None => {
+            let (name, rest) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok(), rest)
+        }
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    is_address && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
 /// The name and password of a request.
@@ -203,4 +240,47 @@ fn credentials(request: &Request) -> Option<(String, String)> {
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     let (name, password) = text.split_once(':')?;
     Some((name.into(), password.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_read_to_its_end() {
+        for host in ["localhost", "LocalHost:80", "127.0.0.1", "10.1.2.3:5489", "[::1]", "[::1]:5489", "[fe80::1]"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        let others = [
+            "",
+            "evil.com",
+            "localhost:80@evil.com",
+            "localhost@evil.com",
+            "localhost:",
+            "localhost:x",
+            "localhost:+80",
+            "localhost:80:80",
+            "localhost:65536",
+            "localhost.evil.com",
+            "localhost.",
+            " localhost",
+            "localhost, evil.com",
+            "127.0.0.1.evil.com",
+            "127.0.0.1:80.evil.com",
+            "0x7f.1",
+            "[::1",
+            "[::1].evil.com",
+            "[::1]evil.com",
+            "[::1]:80@evil.com",
+            "[::1]@evil.com",
+            "[localhost]",
+            "[127.0.0.1]",
+            "[::1%25lo]",
+            "::1",
+            "[]",
+        ];
+        for host in others {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
 }

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
+pub mod scram;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use onehop_engine::{Database, DatabaseOptions, STACK_BYTES};
+use onehop_engine::{Database, DatabaseOptions, Executors};
 use onehop_server::{Options, Server};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, NoTls};
@@ -19,7 +20,11 @@ pub struct Place {
     pub database: Database,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<()>>,
-    workers: Option<Runtime>,
+    executors: Option<Executors>,
+}
+
+pub fn executors() -> Executors {
+    Executors::new(Some(2)).unwrap()
 }
 
 pub fn options() -> Options {
@@ -33,16 +38,15 @@ pub async fn place() -> Place {
 pub async fn place_with(options: Options) -> Place {
     let settings = vec![("threads".to_string(), "2".to_string())];
     let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
-    let workers =
-        Builder::new_multi_thread().worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build().unwrap();
-    let server = Server::bind(database.clone(), options, workers.handle().clone()).await.unwrap();
+    let executors = executors();
+    let server = Server::bind(database.clone(), options, executors.clone()).await.unwrap();
     let address = server.address().unwrap();
     let (metrics, http) = (server.metrics_address(), server.http_address());
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(server.run(async move {
         let _ = stopped.await;
     }));
-    Place { address, metrics, http, database, stop: Some(stop), served: Some(served), workers: Some(workers) }
+    Place { address, metrics, http, database, stop: Some(stop), served: Some(served), executors: Some(executors) }
 }
 
 impl Place {
@@ -76,9 +80,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.stop();
-        if let Some(workers) = self.workers.take() {
-            workers.shutdown_background();
-        }
+        drop(self.executors.take());
     }
 }
 

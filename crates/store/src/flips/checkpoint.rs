@@ -94,6 +94,7 @@ impl FlipBackend {
             writer.space.release(slot);
         }
         (writer.next, writer.after, writer.epoch) = (body.next, body.after, body.epoch);
+        writer.last = None;
         self.forget_chain(writer);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Commits: 1. slots for all parts, the first of which was reserved, and one to reserve; room for the next checkpoint is kept
 //! besides, so that it never fails for lack of space, and so is a reserve, for commits that make room; 2. the parts, those that
-//! lie side by side by one write; 3. a fence: the commit is durable; 4. the table in memory, and slots of versions that nobody
-//! can ask for any more are free.
+//! lie side by side by one write; 3. a fence: the commit is durable, if the file still has its name; 4. the table in memory is brought up to
+//! date, and slots of versions that no reader needs are free.
 //!
 //! Until 2 nothing has changed, and the commit may fail as [`Error::Full`].
 
@@ -46,6 +46,7 @@ impl FlipBackend {
             self.forget_spilled(writer);
             return Ok(());
         }
+        self.verify_contents(writer)?;
         if self.checkpoint_is_due(writer, When::InTheWay) {
             self.write_checkpoint(writer, Then::GoOn)?;
         }
@@ -67,6 +68,7 @@ impl FlipBackend {
         if !skips("flips.commit.fence") {
             self.fence(writer)?;
         }
+        self.verify_name()?;
         if !released_early {
             self.release_replaced(writer, batch);
         }
@@ -78,6 +80,7 @@ impl FlipBackend {
         }
         self.apply(writer, batch, &spills, &written);
         (writer.next, writer.after) = (writer.after, slots.reserve);
+        writer.last = written.last().map(|link| link.at);
         writer.commit += 1;
         writer.stats.commits += 1;
         Ok(())

@@ -12,13 +12,12 @@
 //!
 //! What is copied may be a commit that is not durable yet, as what a crash leaves may be.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use super::slot::Entry;
 use super::{FlipBackend, FlipOptions};
 use crate::backend::{Backend, Batch, Content, Image, Lines, PageNo, Write};
-use crate::medium::File;
+use crate::medium::Medium;
 use crate::options::Access;
 use crate::superblock::Superblock;
 use crate::{Error, Result};
@@ -30,18 +29,23 @@ const MOST_ROUNDS: usize = 100;
 /// Looks that fail in the same way, one after the other, are no haste.
 const MOST_LOOKS: usize = 10;
 
-/// Makes `copy`, which is empty, the state of one commit of the store at `path`.
+/// Opens the medium that is copied, for reading.
+pub(crate) type Open<'a> = &'a mut dyn FnMut() -> Result<Arc<dyn Medium>>;
+
+/// Makes `copy`, which is empty, the state of one commit of the store that `open` opens.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is damaged, [`Error::Invalid`] if it was replaced, or changed faster than it can be read.
-pub(crate) fn copy_live(path: &Path, copy: &FlipBackend) -> Result<()> {
+pub(crate) fn copy_live(open: Open<'_>, copy: &FlipBackend) -> Result<()> {
     let mut copied: Vec<Entry> = Vec::new();
     let mut seed = None;
     let mut missed: Option<(PageNo, Entry)> = None;
+    let mut name = String::new();
     for _ in 0..MOST_ROUNDS {
-        let now = look(path)?;
+        let now = look(open)?;
+        name.replace_range(.., now.medium.name());
         if *seed.get_or_insert(now.seed) != now.seed {
-            return Err(Error::Invalid(format!("{} was replaced while it was copied; try again", path.display())));
+            return Err(Error::Invalid(format!("{name} was replaced while it was copied; try again")));
         }
         if let Some((page, entry)) = missed.take().filter(|(page, entry)| now.entry(*page) == *entry) {
             now.read_at(page, entry, &mut Image::zeroed())?;
@@ -52,19 +56,18 @@ pub(crate) fn copy_live(path: &Path, copy: &FlipBackend) -> Result<()> {
         }
     }
     Err(Error::Invalid(format!(
-        "{} changes faster than it can be copied; try again, or have the process that writes make the backup",
-        path.display()
+        "{name} changes faster than it can be copied; try again, or have the process that writes make the backup"
     )))
 }
 
 /// Where all pages are.
-fn look(path: &Path) -> Result<FlipBackend> {
+fn look(open: Open<'_>) -> Result<FlipBackend> {
     let mut looks = 0;
     loop {
         // Opened anew: it may have grown.
-        let file = Arc::new(File::open_read_only(path)?);
+        let file = open()?;
         let before = Superblock::read(&*file)?;
-        let found = FlipBackend::open(Arc::clone(&file) as _, FlipOptions::default(), Access::ReadOnly);
+        let found = FlipBackend::open(Arc::clone(&file), FlipOptions::default(), Access::ReadOnly);
         let is_same = Superblock::read(&*file)? == before;
         match found {
             Ok(found) if is_same => return Ok(found),

@@ -62,7 +62,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-pub(crate) use self::live::copy_live;
+pub(crate) use self::live::{Open, copy_live};
 use self::slot::{Entry, Kind, Slot};
 use self::space::{SlotSet, Space};
 use self::table::Tables;
@@ -170,6 +170,8 @@ struct Writer {
     chain: Vec<(u32, Option<PageNo>)>,
     /// The same slots, as a set.
     chained: SlotSet,
+    /// The last part of the last commit since the checkpoint.
+    last: Option<Entry>,
     /// What the open transaction has written ahead.
     spilled: BTreeMap<PageNo, Entry>,
     /// Whoever opens the store next looks for no chain: there must not be one.
@@ -290,6 +292,40 @@ impl FlipBackend {
         }
     }
 
+    /// Whether the file holds what was written last: another store may have been copied into it.
+    ///
+    /// Looked at before anything is written, so that a file that was brought back is left as it is.
+    fn verify_contents(&self, writer: &Writer) -> Result<()> {
+        let Some(named) = self.medium.named() else { return Ok(()) };
+        let is_there = self.has_last_written(writer);
+        if let Ok(true) = is_there {
+            return Ok(());
+        }
+        // A part that cannot be read may have been cut off.
+        named.check(self.medium.len())?;
+        is_there.and(Err(named.displaced("written over by another process")))
+    }
+
+    /// Whether the last part of the last commit is where it was written or, after a checkpoint, the superblock.
+    fn has_last_written(&self, writer: &Writer) -> Result<bool> {
+        let Some(last) = writer.last else { return writer.superblock.is_on(&*self.medium) };
+        let mut checksum = [0; 4];
+        self.medium.read(position(last.slot), &mut checksum)?;
+        Ok(u32::from_le_bytes(checksum) == last.checksum)
+    }
+
+    /// Whether the file still has its name. Looked at before anything is acknowledged.
+    fn verify_name(&self) -> Result<()> {
+        self.medium.named().map_or(Ok(()), |named| named.check(self.medium.len()))
+    }
+
+    /// A checkpoint of a file that is still this store's.
+    fn checkpoint_own(&self, writer: &mut Writer, then: checkpoint::Then) -> Result<()> {
+        self.verify_name()?;
+        self.verify_contents(writer)?;
+        self.write_checkpoint(writer, then)
+    }
+
     fn write_slots(&self, writer: &mut Writer, first: u32, bytes: &[u8]) -> Result<()> {
         writer.stats.written_bytes += bytes.len() as u64;
         self.medium.write(position(first), bytes)?;
@@ -364,7 +400,7 @@ impl Backend for FlipBackend {
         if writer.chain.is_empty() {
             return Ok(());
         }
-        let result = self.write_checkpoint(&mut writer, checkpoint::Then::GoOn);
+        let result = self.checkpoint_own(&mut writer, checkpoint::Then::GoOn);
         self.poisoning(result)
     }
 
@@ -373,14 +409,14 @@ impl Backend for FlipBackend {
         if !self.checkpoint_is_due(&writer, checkpoint::When::Idle) {
             return Ok(false);
         }
-        let result = self.write_checkpoint(&mut writer, checkpoint::Then::GoOn);
+        let result = self.checkpoint_own(&mut writer, checkpoint::Then::GoOn);
         self.poisoning(result).map(|()| true)
     }
 
     fn close(&self) -> Result<()> {
         let mut writer = self.writer()?;
         self.forget_spilled(&mut writer);
-        let result = self.write_checkpoint(&mut writer, checkpoint::Then::Close);
+        let result = self.checkpoint_own(&mut writer, checkpoint::Then::Close);
         self.poisoning(result)?;
         writer.is_closed = true;
         Ok(())

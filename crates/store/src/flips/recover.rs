@@ -118,6 +118,7 @@ impl FlipBackend {
             tables: Tables::default(),
             chain: Vec::new(),
             chained: SlotSet::default(),
+            last: None,
             spilled: BTreeMap::new(),
             is_closed: false,
             stats: BackendStats::default(),

@@ -155,7 +155,9 @@ impl Body {
             stale_word: u64_at(body, 32).to_le_bytes(),
         };
         let slots = u64::from(found.regions) * u64::from(geometry.region_slots);
-        if found.checkpoint >> LSN_BITS != 0 || found.epoch >= MOST_COUNTED || slots > MOST_SLOTS {
+        let is_counted = found.checkpoint >> LSN_BITS == 0 && found.epoch < MOST_COUNTED;
+        // The first region is made with the store.
+        if !is_counted || slots == 0 || slots > MOST_SLOTS {
             let (record, epoch) = (found.checkpoint, found.epoch);
             let reason = format!("its superblock names record {record} of epoch {epoch}, and {slots} slots");
             return Err(Error::corrupt(medium.name(), reason));
@@ -209,7 +211,8 @@ mod tests {
             Body::decode(&memory, &body.encode())
         };
         assert!(decode(&|_| {}).is_ok());
-        let changes: [&dyn Fn(&mut Body); 5] = [
+        let changes: [&dyn Fn(&mut Body); 6] = [
+            &|body| (body.geometry.region_slots, body.regions) = (1 << 24, 0),
             &|body| (body.geometry.ring_records, body.regions) = (u32::MAX, 0),
             &|body| body.regions = u32::MAX,
             &|body| (body.geometry.region_slots, body.regions) = (1 << 30, 1),

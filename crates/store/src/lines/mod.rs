@@ -217,7 +217,10 @@ impl Backend for LineBackend {
     fn commit(&self, batch: &Batch) -> Result<u64> {
         self.write(|writer, map| {
             let before = writer.stats.written_bytes;
-            writer.commit(map, batch).map(|()| writer.stats.written_bytes - before)
+            writer.commit(map, batch)?;
+            // A file without a name is lost when the process ends.
+            self.medium.named().map_or(Ok(()), |named| named.check(0))?;
+            Ok(writer.stats.written_bytes - before)
         })
     }
 

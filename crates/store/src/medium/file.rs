@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Domain, Granularity, Medium};
+use super::{Domain, Granularity, Medium, NamedFile};
 use crate::{Error, Result};
 
 /// Bytes written at once where blocks cannot be allocated but by writing.
@@ -34,6 +34,7 @@ pub struct File {
     name: String,
     path: PathBuf,
     descriptor: OwnedFd,
+    named: NamedFile,
     domain: Domain,
     len: AtomicU64,
     /// Whether its name may not be durable yet.
@@ -76,11 +77,14 @@ impl File {
             // The length of devices is not what the system says here: one would be taken for a file without bytes.
             return Err(Error::Unknown { object: name, reason: "it is not a regular file".into() });
         }
+        let named =
+            NamedFile::new(path, &descriptor).map_err(|source| Error::io("look at the name of", &name, source))?;
         let system = rustix::fs::fstatfs(&descriptor).map_err(|source| failed("look at the file system of", source))?;
         let domain = if system.f_type as i64 == TMPFS_MAGIC { Domain::System } else { Domain::Device };
         Ok(Self {
             path: path.into(),
             descriptor,
+            named,
             domain,
             len: AtomicU64::new(status.st_size as u64),
             is_new: AtomicBool::new(is_new),
@@ -212,6 +216,10 @@ impl Medium for File {
     fn fence(&self) -> Result<()> {
         // Not retried, not even when interrupted: an error is reported once, and the next call would find nothing to do.
         rustix::fs::fdatasync(&self.descriptor).map_err(|source| self.failed("sync".into(), source))
+    }
+
+    fn named(&self) -> Option<&NamedFile> {
+        Some(&self.named)
     }
 
     fn settle(&self) -> Result<()> {

@@ -17,6 +17,7 @@ mod file;
 #[cfg(test)]
 mod limited;
 mod memory;
+mod named;
 mod pmem;
 #[cfg(any(test, feature = "crash-testing"))]
 mod sim_file;
@@ -32,6 +33,7 @@ pub use file::File;
 #[cfg(test)]
 pub(crate) use limited::Limited;
 pub use memory::Memory;
+pub use named::NamedFile;
 pub use pmem::{Emulation, Pmem};
 #[cfg(any(test, feature = "crash-testing"))]
 pub use sim_file::{SectorDurability, SimFile};
@@ -114,6 +116,11 @@ pub trait Medium: Send + Sync + fmt::Debug {
 
     /// Waits until what was flushed (on a `Page` medium: written) is durable.
     fn fence(&self) -> Result<()>;
+
+    /// The name that its bytes are found by again, if they have one: a writer looks at it before it acknowledges anything.
+    fn named(&self) -> Option<&NamedFile> {
+        None
+    }
 
     /// Makes reads return what is durable, and no bytes that a failed fence left in memory only. Recovery begins with it.
     fn settle(&self) -> Result<()> {

@@ -28,7 +28,7 @@ use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Domain, Granularity, Medium};
+use super::{Domain, Granularity, Medium, NamedFile};
 use crate::{Error, Result};
 use flush::Flusher;
 
@@ -64,6 +64,7 @@ enum Mapping {
 pub struct Pmem {
     name: String,
     descriptor: OwnedFd,
+    named: NamedFile,
     base: NonNull<u8>,
     reserved_bytes: usize,
     /// Bytes that may be used. It only grows, after what is new was mapped.
@@ -142,6 +143,8 @@ impl Pmem {
         let descriptor = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(NEW_FILE_MODE))
             .map_err(|source| failed("open", source))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|source| failed("look at", source))?;
+        let named =
+            NamedFile::new(path, &descriptor).map_err(|source| Error::io("look at the name of", &name, source))?;
         let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
         let len = if is_device { device_len(&name, status.st_rdev)? } else { status.st_size as usize };
         let protection =
@@ -150,6 +153,7 @@ impl Pmem {
         let mut pmem = Self {
             name: name.clone(),
             descriptor,
+            named,
             base,
             reserved_bytes,
             len: AtomicUsize::new(0),
@@ -267,6 +271,10 @@ impl Medium for Pmem {
 
     fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire) as u64
+    }
+
+    fn named(&self) -> Option<&NamedFile> {
+        Some(&self.named)
     }
 
     fn grow(&self, len: u64) -> Result<()> {

@@ -14,9 +14,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Domain, Granularity, Medium};
-use crate::explore::{
-    Candidate, Coverage, CrashImage, Durability, Event, Limits, Progress, Random, Recording, mix, word_hash,
-};
+use crate::explore::{Candidate, Coverage, CrashImage, Durability, Event, Limits, Random, Recording, mix, word_hash};
 use crate::{Error, Result};
 
 const SECTOR_BYTES: usize = 512;
@@ -422,6 +420,7 @@ fn hash_of(sector: u64, bytes: &Sector) -> u64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::explore::Progress;
     use crate::medium::conformance;
 
     #[test]

@@ -14,9 +14,7 @@ use std::collections::BTreeMap;
 use super::{Domain, Granularity, Medium};
 use crate::Result;
 use crate::backend::LINE_BYTES;
-use crate::explore::{
-    Candidate, Coverage, CrashImage, Durability, Event, Limits, Progress, Random, Recording, word_hash,
-};
+use crate::explore::{Candidate, Coverage, CrashImage, Durability, Event, Limits, Random, Recording, word_hash};
 
 const WORD_BYTES: u64 = 8;
 const LINE_WORDS: u64 = LINE_BYTES as u64 / WORD_BYTES;
@@ -317,6 +315,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::explore::Progress;
     use crate::medium::conformance;
 
     #[test]

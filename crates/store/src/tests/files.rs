@@ -391,3 +391,87 @@ fn another_process_is_kept_out() {
     fill(&store, 10..20);
     holds(&store, 0..20);
 }
+
+/// A deed of another process, to the file of an open store with a copy of it; and words of the error.
+type Mishap = (fn(&Path, &Path), &'static str);
+
+#[test]
+fn a_writer_acknowledges_nothing_that_would_be_lost() {
+    let mishaps: [Mishap; 7] = [
+        (|store, _| std::fs::remove_file(store).unwrap(), "removed"),
+        (|store, _| std::fs::rename(store, store.with_extension("away")).unwrap(), "given another name"),
+        (|store, copy| std::fs::rename(copy, store).unwrap(), "replaced by another file"),
+        (
+            |store, copy| {
+                std::fs::rename(store, store.with_extension("away")).unwrap();
+                symlink(copy, store).unwrap();
+            },
+            "replaced by a symbolic link",
+        ),
+        (|store, _| std::fs::write(store, "").unwrap(), "cut from"),
+        // The name and the inode stay: an older state is written into the open file.
+        (
+            |store, copy| {
+                let len = store.metadata().unwrap().len();
+                std::fs::copy(copy, store).unwrap();
+                std::fs::File::options().write(true).open(store).unwrap().set_len(len).unwrap();
+            },
+            "written over",
+        ),
+        (
+            |store, _| {
+                std::fs::hard_link(store, store.with_extension("link")).unwrap();
+                std::fs::remove_file(store).unwrap();
+            },
+            "removed",
+        ),
+    ];
+    for (mishap, what) in mishaps {
+        let (_directory, path) = directory();
+        let copy = path.with_extension("copy");
+        let store = Store::open(&path, &Options::default()).unwrap();
+        fill(&store, 0..100);
+        std::fs::copy(&path, &copy).unwrap();
+        fill(&store, 100..200);
+        let reader = store.read().unwrap();
+        mishap(&path, &copy);
+        let there = std::fs::read(&path).ok();
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert("more", "x").unwrap();
+        let error = transaction.commit().unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, Error::Displaced { .. }) && said.contains(what), "{what}: {said}");
+        let next = store.write().map(drop).unwrap_err();
+        assert!(matches!(&next, Error::Poisoned { reason, .. } if reason.contains(what)), "{what}: {next}");
+        assert!(reader.tree("t").unwrap().get(199_u32.to_be_bytes()).unwrap().is_some(), "readers go on");
+        drop((reader, store));
+        assert_eq!(std::fs::read(&path).ok(), there, "{what}: what is there now is left alone");
+    }
+}
+
+#[test]
+fn a_store_that_is_copied_into_an_open_one_survives_its_closing() {
+    let (_directory, path) = directory();
+    let copy = path.with_extension("copy");
+    let store = Store::open(&path, &Options::default()).unwrap();
+    fill(&store, 0..100);
+    Store::backup_file(&path, &copy).unwrap();
+    fill(&store, 100..200);
+    std::fs::copy(&copy, &path).unwrap();
+    assert!(matches!(store.checkpoint(), Err(Error::Displaced { .. })));
+    drop(store);
+    holds(&Store::open(&path, &Options::default()).unwrap(), 0..100);
+}
+
+#[test]
+fn an_open_store_may_move_with_its_directory() {
+    let (directory, _) = directory();
+    let (before, after) = (directory.path().join("before"), directory.path().join("after"));
+    std::fs::create_dir(&before).unwrap();
+    let store = Store::open(before.join("a.store"), &Options::default()).unwrap();
+    fill(&store, 0..100);
+    std::fs::rename(&before, &after).unwrap();
+    fill(&store, 100..200);
+    store.close().unwrap();
+    holds(&Store::open(after.join("a.store"), &Options::default()).unwrap(), 0..200);
+}

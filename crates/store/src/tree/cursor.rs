@@ -335,6 +335,8 @@ impl<S: Source> Cursor<S> {
                 let page = node.child(index);
                 let below = read::node(&mut self.source, page, Some(level))?;
                 path.push((std::mem::replace(&mut image, below), index));
+                let (lower, upper) = left_to(&path);
+                read::check_keys(Node(&image), page, lower, upper)?;
                 if level == 0 {
                     return Ok(Some(self.enter(side, path, page, image)));
                 }
@@ -343,6 +345,14 @@ impl<S: Source> Cursor<S> {
         }
         Ok(None)
     }
+}
+
+/// The keys that nodes leave to the one that they lead to: from the first on, and before the second.
+fn left_to(path: &[(Arc<Image>, usize)]) -> (Option<&[u8]>, Option<&[u8]>) {
+    let lower = path.iter().rev().find(|(_, index)| *index > 0);
+    let upper = path.iter().rev().find(|(image, index)| *index < Node(image).count());
+    let lower = lower.map(|(image, index)| Node(image).key(index - 1));
+    (lower, upper.map(|(image, index)| Node(image).key(*index)))
 }
 
 /// An end of a cursor.

@@ -27,6 +27,16 @@ pub(super) fn node(source: &mut impl Source, page: PageNo, level: Option<u8>) ->
     Err(misplaced(page, &expected))
 }
 
+/// Sees to it that the keys of a node are those that the nodes above leave it: from `lower` on, and before `upper`.
+///
+/// Two ways lead to one node only where one of them is damage. Without this, a walk of all ways could take as many as there
+/// are subsets of pages.
+pub(super) fn check_keys(node: Node<'_>, page: PageNo, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+    let Some(last) = node.count().checked_sub(1) else { return Ok(()) };
+    let is_within = lower.is_none_or(|lower| node.key(0) >= lower) && upper.is_none_or(|upper| node.key(last) < upper);
+    if is_within { Ok(()) } else { Err(misplaced(page, "a node of other keys")) }
+}
+
 /// The leaf that `key` is in, if it is in the tree.
 fn leaf_of(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Arc<Image>> {
     let mut image = node(source, root, None)?;
@@ -49,11 +59,23 @@ pub(crate) fn get(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<
 
 /// Entries in the tree: reads all of its pages.
 pub(crate) fn count(source: &mut impl Source, root: PageNo) -> Result<u64> {
-    fn below(source: &mut impl Source, page: PageNo, level: Option<u8>) -> Result<u64> {
+    fn below(
+        source: &mut impl Source,
+        page: PageNo,
+        level: Option<u8>,
+        (lower, upper): (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<u64> {
         let image = node(source, page, level)?;
         let node = Node(&image);
-        let Some(level) = node.level().checked_sub(1) else { return Ok(node.count() as u64) };
-        (0..=node.count()).map(|index| below(source, node.child(index), Some(level))).sum()
+        check_keys(node, page, lower, upper)?;
+        let (count, Some(level)) = (node.count(), node.level().checked_sub(1)) else { return Ok(node.count() as u64) };
+        let mut entries = 0;
+        for index in 0..=count {
+            let from = index.checked_sub(1).map_or(lower, |before| Some(node.key(before)));
+            let to = if index == count { upper } else { Some(node.key(index)) };
+            entries += below(source, node.child(index), Some(level), (from, to))?;
+        }
+        Ok(entries)
     }
-    below(source, root, None)
+    below(source, root, None, (None, None))
 }

@@ -296,6 +296,37 @@ fn ends_and_prefixes() {
     assert!(tree.is_empty().unwrap());
 }
 
+/// Each of its nodes has two ways to the next one: 2^30 to the leaf.
+#[test]
+fn a_tree_of_many_ways_to_a_leaf_ends_in_an_error() {
+    use crate::backend::{Backend, Batch, Content, Write};
+    const LEVELS: u32 = 30;
+    let backend: Arc<dyn Backend> = Arc::new(crate::pages::Volatile::default());
+    let image = |level: u32, fill: &dyn Fn(&mut NodeMut<'_>)| {
+        let (mut image, mut lines) = (Image::zeroed(), Lines::default());
+        let mut node = NodeMut::new((&mut image, &mut lines));
+        node.format(level as u8, PageNo(LEVELS + 2 - level));
+        fill(&mut node);
+        image
+    };
+    let root = super::encode_root(PageNo(1));
+    let mut pages = vec![image(0, &|node| node.insert_leaf(0, b"t", Stored::Inline(&root)))];
+    for level in (1..=LEVELS).rev() {
+        pages.push(image(level, &|node| node.insert_inner(0, b"k", PageNo(LEVELS + 2 - level))));
+    }
+    pages.push(image(0, &|node| node.insert_leaf(0, b"k", Stored::Inline(b"value"))));
+    let write =
+        |(page, image)| Write { page: PageNo(page), content: Content::Image(Arc::new(image)), lines: Lines::ALL };
+    let writes = (0..).zip(pages).map(write).collect();
+    backend.commit(&Batch { writes, frees: vec![], ..Batch::default() }).unwrap();
+    let store = Store::on(backend, &crate::Options::default(), None).unwrap();
+    let tree = store.read().unwrap().tree("t").unwrap();
+    let refused = tree.len().unwrap_err().to_string();
+    assert!(refused.contains("a node of other keys"), "{refused}");
+    assert!(tree.iter().any(|entry| entry.is_err()) && tree.iter().rev().any(|entry| entry.is_err()));
+    assert!(!store.check().unwrap().is_sound());
+}
+
 #[test]
 fn a_tree_bent_into_a_ring_ends_in_an_error() {
     use crate::backend::{Backend, Batch, Content, Write};

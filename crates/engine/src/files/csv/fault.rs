@@ -10,6 +10,7 @@ use arrow::error::ArrowError;
 use super::Types;
 use crate::catalog::names::sql_name;
 use crate::convert::Misfit;
+use crate::files::over_memory;
 use crate::files::site::{of_cluster, refused};
 use crate::{Error, ErrorKind};
 
@@ -78,8 +79,10 @@ impl Fault {
             Self::Io(e) if e.raw_os_error().is_some() || of_cluster(&e).is_some() => {
                 refused(onehop_io::Operation::Read, name, e)
             }
-            Self::Io(e) => data(format!("cannot read '{name}': {e}"))
-                .with_hint("the file is damaged, or compressed in another way than its name says"),
+            Self::Io(e) => over_memory(name, &e).unwrap_or_else(|| {
+                data(format!("cannot read '{name}': {e}"))
+                    .with_hint("the file is damaged, or compressed in another way than its name says")
+            }),
             Self::Utf16 => data(format!("'{name}' is UTF-16 text, and UTF-8 is read"))
                 .with_hint("convert it first: iconv -f UTF-16 -t UTF-8"),
             Self::NotText { is, extension } => data(format!("'{name}' is {is}, and text is read"))

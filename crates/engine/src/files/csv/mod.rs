@@ -61,7 +61,7 @@ pub(crate) use self::write::WriteOptions;
 use super::agree::{self, FITS_NANOSECONDS};
 use super::glob::Found;
 use super::site::Site;
-use super::{CsvOptions, Format, Names, blocking, directory_columns, parse_name, read_ahead};
+use super::{CsvOptions, Format, Limits, Names, blocking, directory_columns, parse_name, read_ahead};
 use crate::convert::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
@@ -135,6 +135,7 @@ pub(super) struct CsvFormat {
     /// Counts what is read.
     pub query: Option<Arc<Query>>,
     pub zone: Zone,
+    pub limits: Limits,
     /// Of the files, by their paths.
     pub shapes: Arc<Mutex<HashMap<String, Arc<FileShape>>>>,
 }
@@ -148,13 +149,13 @@ impl CsvFormat {
     fn text(&self, name: &str, path: &str) -> std::result::Result<Box<dyn Read + Send>, Fault> {
         let ledger = self.query.as_ref().map(|query| Arc::clone(query.shared_ledger()));
         let file = self.site.open(path, ledger).map_err(Fault::Io)?;
-        records::text(file, parse_name(name).compression, self.options.encoding)
+        records::text(file, parse_name(name).compression, self.options.encoding, self.limits)
     }
 
     fn chunks(&self, name: &str, path: &str, shape: &FileShape) -> std::result::Result<Chunks, Fault> {
         let Sniffed { dialect, skipped_bytes, skipped_lines, .. } = shape.sniffed;
         let start = TableStart { bytes: skipped_bytes, lines: skipped_lines };
-        Chunks::of(self.text(name, path)?, dialect, start, CHUNK_BYTES)
+        Chunks::of(self.text(name, path)?, dialect, start, CHUNK_BYTES, self.limits)
     }
 
     /// What the statement and the file's name say.

@@ -13,11 +13,10 @@ use datafusion::datasource::file_format::file_compression_type::FileCompressionT
 
 use super::Dialect;
 use super::fault::Fault;
+use crate::files::{Limits, may_go_on};
 
 /// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
-/// One quote that is never closed makes a record of the rest of the file, which may not fit in memory.
-const MAX_RECORD_BYTES: usize = 256 << 20;
 
 /// Whole records.
 pub(super) struct Chunk {
@@ -114,6 +113,8 @@ pub(super) struct Chunks {
     buffer: Vec<u8>,
     /// How much to read before looking for a record's end.
     chunk_bytes: usize,
+    /// A record that is longer is refused.
+    most_bytes: usize,
     next_line: u64,
     is_first: bool,
     is_at_end: bool,
@@ -160,14 +161,9 @@ pub(super) fn text(
     file: Box<dyn Read + Send>,
     compression: FileCompressionType,
     encoding: Encoding,
+    limits: Limits,
 ) -> Result<Box<dyn Read + Send>, Fault> {
-    let reader: Box<dyn Read + Send> = match compression.is_compressed() {
-        true => {
-            let file = BufReader::with_capacity(CHUNK_BYTES / 4, file);
-            compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
-        }
-        false => file,
-    };
+    let reader = limits.decompressed(file, compression, CHUNK_BYTES / 4).map_err(Fault::Io)?;
     Ok(match encoding {
         Encoding::Utf8 => reader,
         Encoding::Latin1 => Box::new(BufReader::with_capacity(CHUNK_BYTES, Latin1(reader))),
@@ -191,10 +187,13 @@ impl Chunks {
         dialect: Dialect,
         start: TableStart,
         chunk_bytes: usize,
+        limits: Limits,
     ) -> Result<Self, Fault> {
         let splitter = Splitter { dialect, position: 0, quoted_from: None, end: 0 };
         let (buffer, next_line) = (Vec::new(), start.lines + 1);
-        let mut chunks = Self { reader, splitter, buffer, chunk_bytes, next_line, is_first: true, is_at_end: false };
+        let most_bytes = limits.record_bytes();
+        let (is_first, is_at_end) = (true, false);
+        let mut chunks = Self { reader, splitter, buffer, chunk_bytes, most_bytes, next_line, is_first, is_at_end };
         chunks.skip(start.bytes)?;
         Ok(chunks)
     }
@@ -247,15 +246,16 @@ impl Chunks {
             if self.splitter.end > 0 {
                 return Ok(Some(self.take(self.splitter.end)));
             }
-            if self.buffer.len() >= MAX_RECORD_BYTES {
-                return Err(Fault::LongRecord { line: self.next_line, limit_bytes: MAX_RECORD_BYTES });
+            if self.buffer.len() >= self.most_bytes {
+                return Err(Fault::LongRecord { line: self.next_line, limit_bytes: self.most_bytes });
             }
-            wanted = self.buffer.len() * 2;
+            wanted = (self.buffer.len() * 2).min(self.most_bytes.max(self.chunk_bytes));
         }
     }
 
     fn fill(&mut self, wanted: usize) -> Result<(), Fault> {
         while !self.is_at_end && self.buffer.len() < wanted {
+            may_go_on().map_err(Fault::Io)?;
             let missing = (wanted - self.buffer.len()) as u64;
             self.buffer.reserve_exact(missing as usize);
             // Stops early only at the end of the file.
@@ -291,8 +291,13 @@ mod tests {
     fn chunks(text: &[u8], chunk_bytes: usize, dialect: Dialect) -> Result<Vec<(u64, String)>, Fault> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let reader = super::text(Box::new(file.reopen().unwrap()), FileCompressionType::UNCOMPRESSED, Encoding::Utf8)?;
-        let mut chunks = Chunks::of(reader, dialect, TableStart::default(), chunk_bytes)?;
+        let reader = super::text(
+            Box::new(file.reopen().unwrap()),
+            FileCompressionType::UNCOMPRESSED,
+            Encoding::Utf8,
+            Limits::default(),
+        )?;
+        let mut chunks = Chunks::of(reader, dialect, TableStart::default(), chunk_bytes, Limits::default())?;
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next()? {
             all.push((chunk.first_line, String::from_utf8(chunk.bytes).unwrap()));

@@ -5,6 +5,7 @@ use std::io;
 use jiter::{JiterError, JiterErrorType, JsonErrorType};
 
 use super::records::Position;
+use crate::files::over_memory;
 use crate::files::site::{of_cluster, refused};
 use crate::{Error, ErrorKind};
 
@@ -159,8 +160,10 @@ impl Fault {
             Self::Io(e) if e.raw_os_error().is_some() || of_cluster(&e).is_some() => {
                 refused(onehop_io::Operation::Read, name, e)
             }
-            Self::Io(e) => data(format!("cannot read '{name}': {e}"))
-                .with_hint("the file is damaged, or compressed in another way than its name says"),
+            Self::Io(e) => over_memory(name, &e).unwrap_or_else(|| {
+                data(format!("cannot read '{name}': {e}"))
+                    .with_hint("the file is damaged, or compressed in another way than its name says")
+            }),
             Self::Encoding(encoding) => data(format!("'{name}' is {encoding} text, and UTF-8 is read"))
                 .with_hint(format!("convert it first: iconv -f {encoding} -t UTF-8")),
             Self::NotText { is, extension } => data(format!("'{name}' is {is}, and JSON is read"))

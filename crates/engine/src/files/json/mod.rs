@@ -63,7 +63,7 @@ pub(crate) use self::sample::Sample;
 pub(crate) use self::write::configure;
 use super::glob::Found;
 use super::site::Site;
-use super::{Names, Union, blocking, directory_columns, named, parse_name, read_ahead};
+use super::{Limits, Names, Union, blocking, directory_columns, named, parse_name, read_ahead};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -78,6 +78,7 @@ pub(super) struct Opened {
     pub query: Option<Arc<Query>>,
     /// That look at a file at a time.
     pub threads: usize,
+    pub limits: Limits,
 }
 
 impl Opened {
@@ -87,11 +88,11 @@ impl Opened {
     }
 
     fn chunks(&self, name: &str, path: &str) -> std::result::Result<Chunks, Fault> {
-        Chunks::of(self.file(path)?, parse_name(name).compression, CHUNK_BYTES)
+        Chunks::of(self.file(path)?, parse_name(name).compression, CHUNK_BYTES, self.limits)
     }
 
     fn resumed(&self, name: &str, path: &str, from: Resume, arrays: Arrays) -> std::result::Result<Chunks, Fault> {
-        Chunks::resume(self.file(path)?, parse_name(name).compression, CHUNK_BYTES, from, arrays)
+        Chunks::resume(self.file(path)?, parse_name(name).compression, CHUNK_BYTES, from, arrays, self.limits)
     }
 }
 

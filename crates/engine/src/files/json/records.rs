@@ -10,17 +10,16 @@
 //! Invariant: a cut by lines that was a mistake is seen by the parser, whose record ends early. It says where that record
 //! begins, and [`Chunks::resume`] goes on from there by brackets. No guess about the file's layout decides what is read.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use jiter::{Jiter, Peek};
 
 use super::fault::{Fault, is_end};
+use crate::files::{Limits, may_go_on};
 
 /// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
-/// A bracket that is never closed makes a record of the rest of the file, which may not fit in memory.
-const MAX_RECORD_BYTES: usize = 256 << 20;
 
 /// Enough to see what a file begins with.
 const MARK_BYTES: usize = 8;
@@ -203,6 +202,8 @@ pub(super) struct Chunks {
     buffer: Vec<u8>,
     /// How much to read before looking for a record's end.
     chunk_bytes: usize,
+    /// A record that is longer is refused.
+    most_bytes: usize,
     position: Position,
     place: Place,
     arrays: Arrays,
@@ -214,8 +215,13 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// Reads from the beginning.
-    pub fn of(file: Box<dyn Read + Send>, compression: FileCompressionType, chunk_bytes: usize) -> Result<Self, Fault> {
-        let mut chunks = Self::at(file, compression, chunk_bytes, Position::START)?;
+    pub fn of(
+        file: Box<dyn Read + Send>,
+        compression: FileCompressionType,
+        chunk_bytes: usize,
+        limits: Limits,
+    ) -> Result<Self, Fault> {
+        let mut chunks = Self::at(file, compression, chunk_bytes, Position::START, limits)?;
         chunks.skip_mark()?;
         chunks.arrays = arrays(&chunks.buffer);
         chunks.cut = cut(&chunks.buffer, chunks.is_at_end);
@@ -230,11 +236,12 @@ impl Chunks {
         chunk_bytes: usize,
         from: Resume,
         arrays: Arrays,
+        limits: Limits,
     ) -> Result<Self, Fault> {
         if !compression.is_compressed() {
             io::copy(&mut file.by_ref().take(from.position.bytes), &mut io::sink()).map_err(Fault::Io)?;
         }
-        let mut chunks = Self::at(file, compression, chunk_bytes, from.position)?;
+        let mut chunks = Self::at(file, compression, chunk_bytes, from.position, limits)?;
         if compression.is_compressed() {
             io::copy(&mut chunks.reader.by_ref().take(from.position.bytes), &mut io::sink()).map_err(Fault::Io)?;
         }
@@ -249,18 +256,14 @@ impl Chunks {
         compression: FileCompressionType,
         chunk_bytes: usize,
         position: Position,
+        limits: Limits,
     ) -> Result<Self, Fault> {
-        let reader: Box<dyn Read + Send> = match compression.is_compressed() {
-            true => {
-                let file = BufReader::with_capacity(chunk_bytes / 4, file);
-                compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
-            }
-            false => file,
-        };
+        let reader = limits.decompressed(file, compression, chunk_bytes / 4).map_err(Fault::Io)?;
         Ok(Self {
             reader,
             buffer: Vec::new(),
             chunk_bytes,
+            most_bytes: limits.record_bytes(),
             position,
             place: Place::Between,
             arrays: Arrays::OfRecords,
@@ -308,10 +311,10 @@ impl Chunks {
             if end > 0 {
                 return Ok(Some(self.take(end, place)));
             }
-            if self.buffer.len() >= MAX_RECORD_BYTES {
-                return Err(Fault::LongRecord { position: self.position, limit_bytes: MAX_RECORD_BYTES });
+            if self.buffer.len() >= self.most_bytes {
+                return Err(Fault::LongRecord { position: self.position, limit_bytes: self.most_bytes });
             }
-            wanted = self.buffer.len() * 2;
+            wanted = (self.buffer.len() * 2).min(self.most_bytes.max(self.chunk_bytes));
         }
     }
 
@@ -328,6 +331,7 @@ impl Chunks {
 
     fn fill(&mut self, wanted: usize) -> Result<(), Fault> {
         while !self.is_at_end && self.buffer.len() < wanted {
+            may_go_on().map_err(Fault::Io)?;
             let missing = (wanted - self.buffer.len()) as u64;
             self.buffer.reserve_exact(missing as usize);
             // Stops early only at the end of the file.
@@ -389,12 +393,23 @@ mod tests {
 
     fn chunks(text: &[u8], chunk_bytes: usize) -> Vec<Chunk> {
         let file = Box::new(io::Cursor::new(text.to_vec()));
-        let mut chunks = Chunks::of(file, FileCompressionType::UNCOMPRESSED, chunk_bytes).unwrap();
+        let mut chunks = Chunks::of(file, FileCompressionType::UNCOMPRESSED, chunk_bytes, Limits::default()).unwrap();
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next().unwrap() {
             all.push(chunk);
         }
         all
+    }
+
+    #[test]
+    fn a_record_has_its_part_of_the_memory() {
+        let limits = Limits { memory_bytes: 16 << 20 };
+        for text in [format!("{{\"a\": \"{}", "x".repeat(3 << 20)), format!("[[{}", "1,\n".repeat(1 << 20))] {
+            let file = Box::new(io::Cursor::new(text.into_bytes()));
+            let mut chunks = Chunks::of(file, FileCompressionType::UNCOMPRESSED, 1 << 16, limits).unwrap();
+            let fault = chunks.next().unwrap_err();
+            assert!(matches!(fault, Fault::LongRecord { limit_bytes, .. } if limit_bytes == 2 << 20), "{fault:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::plan::{JsonPlan, Unread};
 use super::records::Chunks;
 use super::shape::Shape;
 use super::walk::walk;
+use crate::files::Limits;
 
 const PLAIN: FileCompressionType = FileCompressionType::UNCOMPRESSED;
 
@@ -21,10 +22,11 @@ fn read(text: &[u8], chunk_bytes: usize) -> Result<Vec<String>, String> {
     let fault = |fault: Fault| fault.into_error("x.json", Types::Guessed).message().to_string();
     let file = || Box::new(Cursor::new(text.to_vec()));
     let mut shape = Shape::default();
-    let mut chunks = Chunks::of(file(), PLAIN, chunk_bytes).map_err(fault)?;
+    let mut chunks = Chunks::of(file(), PLAIN, chunk_bytes, Limits::default()).map_err(fault)?;
     while let Some(chunk) = chunks.next().map_err(fault)? {
         if let Some(from) = walk(&chunk, &mut shape).map_err(fault)? {
-            chunks = Chunks::resume(file(), PLAIN, chunk_bytes, from, chunk.arrays).map_err(fault)?;
+            chunks =
+                Chunks::resume(file(), PLAIN, chunk_bytes, from, chunk.arrays, Limits::default()).map_err(fault)?;
         }
     }
     let plan = JsonPlan::of(&shape);
@@ -33,7 +35,7 @@ fn read(text: &[u8], chunk_bytes: usize) -> Result<Vec<String>, String> {
     let reader = plan.reader(&schema, &wanted, 8192);
     let types = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
     let mut all = vec![types.collect::<Vec<_>>().join(", ")];
-    let mut chunks = Chunks::of(file(), PLAIN, chunk_bytes).map_err(fault)?;
+    let mut chunks = Chunks::of(file(), PLAIN, chunk_bytes, Limits::default()).map_err(fault)?;
     while let Some(chunk) = chunks.next().map_err(fault)? {
         let (batches, resume) = reader.chunk(&chunk).map_err(|e| match e {
             Unread::Fault(found) => fault(found),
@@ -41,7 +43,8 @@ fn read(text: &[u8], chunk_bytes: usize) -> Result<Vec<String>, String> {
         })?;
         all.extend(batches.iter().flat_map(rows));
         if let Some(from) = resume {
-            chunks = Chunks::resume(file(), PLAIN, chunk_bytes, from, chunk.arrays).map_err(fault)?;
+            chunks =
+                Chunks::resume(file(), PLAIN, chunk_bytes, from, chunk.arrays, Limits::default()).map_err(fault)?;
         }
     }
     Ok(all)

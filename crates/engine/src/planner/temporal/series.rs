@@ -15,10 +15,17 @@ use datafusion::prelude::Expr;
 use super::shifts::shifted;
 use super::{INTERVAL, Kernel, TIMESTAMP, function, in_type, is_zoned, micros_of, out_of_range, timestamptz};
 use crate::convert::Zone;
+use crate::limits::{go_on, go_on_with};
 use crate::{Error, ErrorKind, Rule};
 
 /// The most values that one series has.
 const MOST: usize = 100_000_000;
+
+/// The values that there is room for at first.
+const FIRST: usize = 64;
+
+/// Values between two looks whether the statement goes on.
+const LOOK_EVERY: usize = 1 << 14;
 
 /// The series that a call of one of DataFusion's functions is, if it is one of timestamps.
 pub(in super::super) fn series_of(name: &str, args: &[Expr], types: &[DataType]) -> Option<Expr> {
@@ -69,7 +76,7 @@ impl Series {
                 let error = Error::new(ErrorKind::Resources, "a series of timestamps has more than 100 million values");
                 return Err(error.with_hint("a longer step has fewer").into());
             }
-            out.push(at);
+            push(out, at)?;
             let next = shifted(at, step, zone).ok_or_else(out_of_range)?;
             // A step of less than a microsecond, or one that clocks swallow.
             if next == at {
@@ -78,6 +85,19 @@ impl Series {
             at = next;
         }
     }
+}
+
+/// Appends a value; asks before memory for more is taken, and whether the statement goes on.
+fn push(out: &mut Vec<i64>, value: i64) -> Result<()> {
+    if out.len() == out.capacity() {
+        let more = out.capacity().max(FIRST);
+        go_on_with((size_of::<i64>() * (out.capacity() + more)) as u64)?;
+        out.reserve_exact(more);
+    } else if out.len().is_multiple_of(LOOK_EVERY) {
+        go_on()?;
+    }
+    out.push(value);
+    Ok(())
 }
 
 impl Kernel for Series {

@@ -43,6 +43,11 @@ struct Shape {
 }
 
 impl CopyFrom {
+    /// The table, and the path.
+    pub fn ends(&self) -> (&str, &str) {
+        (&self.table, &self.path)
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);

@@ -33,6 +33,15 @@ pub(in crate::statement) struct CopyTo {
 }
 
 impl CopyTo {
+    /// The table, unless it is a query, and the path.
+    pub fn ends(&self) -> (Option<String>, &str) {
+        let table = match &self.source {
+            CopyToSource::Relation(name) => Some(name.to_string()),
+            CopyToSource::Query(_) => None,
+        };
+        (table, &self.path)
+    }
+
     /// See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         match &mut self.source {

@@ -1,14 +1,20 @@
 //! Who may log in: a file with a line for each user, `name role verifier`.
 //!
-//! A verifier is PostgreSQL's, `SCRAM-SHA-256$iterations:salt$stored key:server key`: it tells whether somebody knows a password,
-//! and does not tell the password. The file is its owner's alone, like a private key: one that others can read, or write, is
-//! refused. It is replaced as a whole, never changed in place, so that who reads it meanwhile reads the old one or the new one.
+//! A verifier is PostgreSQL's, `SCRAM-SHA-256$iterations:salt$stored key:server key`: it tells
+//! a right password from a wrong one, and does not tell the password. The file is its owner's
+//! alone, like a private key: one that others can read, or write, is refused. It is replaced as a
+//! whole, never changed in place, so that who reads it meanwhile reads the old one or the new one.
+//!
+//! Beside it is a secret ([`secret`]), which answers for names that are not in the file hang on.
+
+mod pretended;
+mod secret;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -16,6 +22,9 @@ use base64::engine::general_purpose::STANDARD;
 use onehop_engine::Rights;
 use pgwire::api::auth::sasl::scram::{ScramSecret, gen_salted_password};
 use ring::rand::{SecureRandom, SystemRandom};
+
+pub(crate) use self::pretended::Pretended;
+use crate::private::{self, Readers, Unfit};
 
 /// How often a password is hashed: what somebody who has the file has to do for each guess.
 const ITERATIONS: usize = 10_000;
@@ -46,6 +55,14 @@ pub enum UsersError {
         /// Its mode.
         mode: u32,
     },
+    /// The secret beside it cannot be used.
+    #[error("cannot use {}, the secret of the file of users: {why}; without it, the next start makes another", path.display())]
+    Secret {
+        /// The secret's file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A line of it makes no sense.
     #[error("line {line} of the file of users {} makes no sense", path.display())]
     Line {
@@ -69,7 +86,7 @@ pub enum UsersError {
 }
 
 /// A user.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct User {
     /// What they may do.
     pub rights: Rights,
@@ -82,8 +99,9 @@ impl std::fmt::Debug for User {
     }
 }
 
-#[derive(Clone)]
-struct Verifier {
+/// A password's hash, which a log-in is checked against.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Verifier {
     salt: Vec<u8>,
     iterations: usize,
     stored_key: Vec<u8>,
@@ -115,8 +133,8 @@ impl Verifier {
             .then_some(verifier)
     }
 
-    /// Whether it is of a password.
-    fn is_of(&self, password: &str) -> bool {
+    /// Returns true if it is of this password. Hashes the password.
+    pub(crate) fn is_of(&self, password: &str) -> bool {
         let salted = gen_salted_password(password, &self.salt, self.iterations);
         match ScramSecret::verifier_from_salted_password(self.salt.clone(), salted, self.iterations) {
             ScramSecret::Verifier { stored_key, .. } => {
@@ -128,7 +146,14 @@ impl Verifier {
         }
     }
 
-    fn text(&self) -> String {
+    /// The form that SCRAM takes.
+    pub(crate) fn secret(&self) -> ScramSecret {
+        let Self { salt, iterations, stored_key, server_key } = self.clone();
+        ScramSecret::Verifier { salt, iterations, stored_key, server_key }
+    }
+
+    /// The form that the file has.
+    pub(crate) fn text(&self) -> String {
         let text = |bytes: &[u8]| STANDARD.encode(bytes);
         let (salt, stored, server) = (text(&self.salt), text(&self.stored_key), text(&self.server_key));
         format!("{SCHEME}${}:{salt}${stored}:{server}", self.iterations)
@@ -136,40 +161,10 @@ impl Verifier {
 }
 
 impl User {
-    /// Whether this is the password. Takes as long as it takes to hash one.
-    pub(crate) fn has_password(&self, password: &str) -> bool {
-        self.verifier.is_of(password)
+    /// The hash of the password.
+    pub(crate) fn verifier(&self) -> &Verifier {
+        &self.verifier
     }
-
-    /// What the password is known by.
-    pub(crate) fn verifier(&self) -> String {
-        self.verifier.text()
-    }
-
-    /// What a log-in is checked against.
-    pub(crate) fn secret(&self) -> ScramSecret {
-        let Verifier { salt, iterations, stored_key, server_key } = self.verifier.clone();
-        ScramSecret::Verifier { salt, iterations, stored_key, server_key }
-    }
-}
-
-/// What is checked for somebody whom nobody knows: as long a way to the same answer. The salt is the same each time.
-pub(crate) fn secret_of_nobody(name: &str, key: &ring::hmac::Key) -> ScramSecret {
-    let derived = |what: &str| ring::hmac::sign(key, format!("{what} {name}").as_bytes()).as_ref().to_vec();
-    let salt = derived("salt")[..SALT_BYTES].to_vec();
-    ScramSecret::Verifier {
-        salt,
-        iterations: ITERATIONS,
-        stored_key: derived("stored key"),
-        server_key: derived("server key"),
-    }
-}
-
-/// Takes as long as to find out that a password is wrong.
-pub(crate) fn nobody_has(password: &str) -> bool {
-    let verifier =
-        Verifier { salt: vec![0; SALT_BYTES], iterations: ITERATIONS, stored_key: Vec::new(), server_key: Vec::new() };
-    verifier.is_of(password)
 }
 
 /// A file of users.
@@ -193,12 +188,10 @@ impl Users {
     /// # Errors
     /// The file is not there, open to others, or makes no sense.
     pub fn read(&self) -> Result<BTreeMap<String, User>, UsersError> {
-        let file = fs::File::open(&self.path).map_err(|e| self.failed("open", e))?;
-        let metadata = file.metadata().map_err(|e| self.failed("look at", e))?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(UsersError::Open { path: self.path.clone(), mode });
-        }
+        let file = private::open(&self.path, Readers::Owner).map_err(|unfit| match unfit {
+            Unfit::Io(attempt, e) => self.failed(attempt, e),
+            Unfit::Open(mode) => UsersError::Open { path: self.path.clone(), mode },
+        })?;
         let text = io::read_to_string(file).map_err(|e| self.failed("read", e))?;
         let mut users = BTreeMap::new();
         for (at, line) in text.lines().enumerate() {
@@ -212,11 +205,12 @@ impl Users {
         Ok(users)
     }
 
-    /// Adds one, or gives one another password and role. The file is made if it is not there.
+    /// Adds one, or gives one another password and, if they are given, rights. A new one without has those of
+    /// [`Rights::Write`]. The file is made if it is not there.
     ///
     /// # Errors
     /// What cannot be a name or a password; what is wrong with the file.
-    pub fn add(&self, name: &str, password: &str, rights: Rights) -> Result<(), UsersError> {
+    pub fn add(&self, name: &str, password: &str, rights: impl Into<Option<Rights>>) -> Result<(), UsersError> {
         if name.is_empty()
             || name.len() > 63
             || name.starts_with('#')
@@ -228,8 +222,15 @@ impl Users {
             return Err(UsersError::Password);
         }
         let mut users = if self.path.exists() { self.read()? } else { BTreeMap::new() };
+        let rights = rights.into().or_else(|| users.get(name).map(|user| user.rights)).unwrap_or(Rights::Write);
         users.insert(name.into(), User { rights, verifier: Verifier::of(password)? });
+        secret::of(&self.path, &users)?;
         self.write(&users)
+    }
+
+    /// The source of verifiers for names that are not in the file.
+    pub(crate) fn pretended(&self) -> Result<Pretended, UsersError> {
+        Ok(Pretended::new(&secret::of(&self.path, &self.read()?)?))
     }
 
     /// Removes one.
@@ -285,6 +286,8 @@ fn parse_line(line: &str) -> Option<(&str, User)> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -294,11 +297,14 @@ mod tests {
         users.add("ada", "secret of ada", Rights::Admin).unwrap();
         users.add("bob", "secret of bob", Rights::Read).unwrap();
         users.add("bob", "another secret", Rights::Write).unwrap();
+        // Another password leaves rights as they are.
+        users.add("ada", "another one", None).unwrap();
+        assert_eq!(users.read().unwrap()["ada"].rights, Rights::Admin);
         let all = users.read().unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["ada", "bob"]);
         assert_eq!(all["bob"].rights, Rights::Write);
-        assert!(all["bob"].has_password("another secret") && !all["bob"].has_password("secret of bob"));
-        assert!(!nobody_has("another secret"));
+        let bob = all["bob"].verifier();
+        assert!(bob.is_of("another secret") && !bob.is_of("secret of bob"));
         let text = fs::read_to_string(folder.path().join("users")).unwrap();
         assert!(!text.contains("secret") && text.contains("ada admin SCRAM-SHA-256$10000:"), "{text}");
         users.remove("ada").unwrap();

@@ -1,0 +1,207 @@
+//! What a statement may take: `statement_timeout`, from its text to its last row, and `memory_limit`.
+//!
+//! Each statement has an [`Account`]. It is stopped when its time or its memory is at an end, or by its
+//! client; its work sees that between two slices ([`go_on`]), and its caller hears of it at once
+//! ([`Limited`]), whether the work has seen it or not. A statement whose changes are being committed is
+//! not stopped any more, and ends as what it is ([`Query::settle`]).
+//!
+//! The clock is the governor's thread. The runtime's timers belong to threads that run operators, and
+//! may be late by as long as an operator does not let go of them.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::{BoxFuture, Either, select};
+use onehop_governor::{self as governor, Account, Reason};
+
+use crate::settings::{Settings, format_duration, format_size};
+use crate::{Error, ErrorKind, Query, Result, Session};
+
+/// The time and the memory that a statement has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    time: Option<Duration>,
+    /// Bytes of the process; 0 for as many as there are.
+    memory: u64,
+    /// When it came, if that was before it begins.
+    came: Option<Instant>,
+}
+
+impl Limits {
+    /// Those that settings have.
+    pub fn of(settings: &Settings) -> Self {
+        Self { time: settings.statement_timeout(), memory: settings.memory_limit_bytes(), came: None }
+    }
+
+    /// The same memory, and all the time that it takes.
+    pub fn without_time(self) -> Self {
+        Self { time: None, ..self }
+    }
+
+    /// An account of a statement that begins now.
+    pub fn account(&self, id: u64) -> Arc<Account> {
+        let memory = if self.memory == 0 { u64::MAX } else { self.memory };
+        Account::new(id, memory, self.deadline())
+    }
+
+    /// The same limits, of a statement that came some time ago.
+    pub fn since(self, came: Option<Instant>) -> Self {
+        Self { came, ..self }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.came.unwrap_or_else(Instant::now).checked_add(self.time?)
+    }
+
+    /// The error of a statement that was stopped.
+    pub fn error(&self, reason: Reason) -> Error {
+        match reason {
+            Reason::Cancelled => Error::new(ErrorKind::Cancelled, "the query was cancelled"),
+            Reason::TimedOut => {
+                let limit = self.time.map_or_else(|| "0".into(), format_duration);
+                let message = format!("the statement took longer than statement_timeout = '{limit}' and was cancelled");
+                Error::new(ErrorKind::Timeout, message)
+                    .with_hint("SET statement_timeout = '0' lets statements take as long as they need")
+            }
+            Reason::Memory => {
+                let message = match self.memory {
+                    0 => "memory_limit is reached".to_string(),
+                    memory => format!("memory_limit = '{}' is reached", format_size(memory)),
+                };
+                Error::new(ErrorKind::Resources, message)
+                    .with_hint("raise memory_limit (SET memory_limit = '8GiB'), or lower threads (SET threads = 1)")
+            }
+        }
+    }
+}
+
+/// Whether the statement that this thread works for may go on. For work whose length its input decides.
+///
+/// # Errors
+/// [`ErrorKind::Cancelled`], [`ErrorKind::Timeout`] or [`ErrorKind::Resources`]: it has to end.
+pub(crate) fn go_on() -> Result<()> {
+    governor::check().map_err(|reason| Limits::default().error(reason))
+}
+
+/// The same before something of so many bytes is made.
+///
+/// # Errors
+/// As [`go_on`].
+pub(crate) fn go_on_with(bytes: u64) -> Result<()> {
+    governor::try_reserve(bytes).map_err(|reason| Limits::default().error(reason))
+}
+
+/// The outcome of a statement's work, or that the statement was stopped before it was done. Work that is
+/// done counts, late or not.
+pub(crate) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let outcome = match select(std::pin::pin!(work), std::pin::pin!(Limited::new(query))).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right((error, _)) => return Err(error),
+    };
+    // What was said on the way knows the reason, and not the limits.
+    outcome.map_err(|error| query.stopped().unwrap_or(error))
+}
+
+/// How long the work of a statement that was stopped may take to say so itself.
+const TELLING_TIME: Duration = Duration::from_millis(40);
+
+/// Ends, with its error, when the statement that a session began after `before` was stopped and its work
+/// has not said so: all of its threads compute. The same of one that has not begun in its time, for it
+/// is parsed. To be polled by a thread that computes nothing.
+pub(crate) async fn overdue(session: &Session, before: &Arc<Query>) -> Error {
+    let limits = session.limits();
+    let deadline = limits.deadline();
+    loop {
+        tokio::time::sleep(TELLING_TIME).await;
+        let query = session.query();
+        let has_begun = !Arc::ptr_eq(&query, before);
+        let is_late = deadline.is_some_and(|deadline| deadline < Instant::now());
+        let error = match has_begun {
+            true => query.stopped(),
+            false => is_late.then(|| limits.error(Reason::TimedOut)),
+        };
+        if let Some(error) = error {
+            tokio::time::sleep(TELLING_TIME).await;
+            return error;
+        }
+    }
+}
+
+/// Ends, with its error, when a statement that came to a session, and has not begun, is out of time.
+pub(crate) async fn out_of_time(session: &Session) -> Error {
+    let limits = session.limits();
+    match limits.deadline() {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+    limits.error(Reason::TimedOut)
+}
+
+/// Ends, with its error, when a statement is stopped.
+pub(crate) struct Limited {
+    /// Locked by nothing: what rows are made of has to be shared between threads.
+    stopped: Mutex<BoxFuture<'static, Reason>>,
+    limits: Limits,
+}
+
+impl Limited {
+    /// Of a statement.
+    pub fn new(query: &Query) -> Self {
+        let account = Arc::clone(query.account());
+        Self { stopped: Mutex::new(Box::pin(async move { account.stopped().await })), limits: query.limits() }
+    }
+}
+
+impl Future for Limited {
+    type Output = Error;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let Self { stopped, limits } = &mut *self;
+        let stopped = stopped.get_mut().unwrap_or_else(PoisonError::into_inner);
+        stopped.as_mut().poll(context).map(|reason| limits.error(reason))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The outcome of a statement that may take a millisecond, takes so many, and does `before` first.
+    async fn late(takes: u64, before: impl FnOnce(&Query)) -> Result<u32> {
+        governor::start().unwrap();
+        let limits = Limits { time: Some(Duration::from_millis(1)), ..Limits::default() };
+        let query = Query::start(1, 1, "INSERT", limits);
+        let work = async {
+            before(&query);
+            tokio::time::sleep(Duration::from_millis(takes)).await;
+            Ok(7)
+        };
+        hold(&query, work).await
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_has_begun_is_waited_for() {
+        assert_eq!(late(60_000, |_| {}).await.map_err(|e| e.kind()), Err(ErrorKind::Timeout));
+        let settled = |query: &Query| assert!(query.settle().is_ok() && query.settle().is_ok() && !query.try_stop());
+        assert_eq!(late(50, settled).await.map_err(|e| e.kind()), Ok(7));
+        // What was stopped before commits nothing.
+        let stopped = Query::start(1, 1, "INSERT", Limits::default());
+        assert!(stopped.try_stop() && stopped.try_stop() && !stopped.is_settled());
+        assert_eq!(stopped.settle().map_err(|e| e.kind()), Err(ErrorKind::Cancelled));
+    }
+
+    #[tokio::test]
+    async fn work_hears_that_its_statement_was_stopped() {
+        let query = Query::start(1, 1, "SELECT 1", Limits::default());
+        let work = query.scope().future(async {
+            go_on()?;
+            assert!(query.account().stop(Reason::Memory));
+            go_on()
+        });
+        let error = hold(&query, work).await.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Resources, "memory_limit is reached"));
+    }
+}

@@ -1,0 +1,1 @@
+UPDATE changed SET a = (SELECT reverse(max(c.a)) FROM changed c WHERE c.g = changed.g) WHERE id < 50

@@ -1,0 +1,1 @@
+SELECT id FROM left_side WHERE k NOT IN (SELECT k FROM right_side WHERE k NOT IN (SELECT k FROM right_side WHERE w NOT IN (SELECT k FROM keys_null) OR id < 3) OR id = 7) OR id = 7

@@ -1,0 +1,1 @@
+SELECT n.id, n.a FROM numbers n JOIN keys d ON n.k = d.k ORDER BY n.a DESC NULLS LAST, n.ad LIMIT 5

@@ -1,0 +1,1 @@
+SELECT l.id, r.id FROM left_side AS l JOIN right_side AS r ON l.k + 1 = sum(r.k) OVER (ORDER BY l.k)

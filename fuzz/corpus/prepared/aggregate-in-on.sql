@@ -1,0 +1,1 @@
+WITH RECURSIVE r(n, s) AS (SELECT 1, 'a' UNION ALL SELECT n + 1, s || 'b' FROM r WHERE n < 9) SELECT * FROM r JOIN t ON count(n, n = a) = a

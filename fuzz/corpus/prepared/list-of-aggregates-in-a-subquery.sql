@@ -1,0 +1,1 @@
+SELECT sum(quantity), count(*) FROM sales AS s JOIN items AS i ON i.item_id = s.item_id WHERE i.item_id BETWEEN 3 AND 6 AND quantity < (SELECT [avg(CAST(quantity AS DOUBLE)), 1024] FROM sales AS t WHERE t.item_id = i.item_id)

@@ -1,0 +1,1 @@
+SELECT id, a - (SELECT  FROM numbers) FROM numbers WHERE id < 10

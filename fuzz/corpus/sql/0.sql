@@ -1,0 +1,1 @@
+SELECT a, count(*), sum(b) FROM t WHERE s LIKE 'x%' AND d > DATE '2024-01-01' GROUP BY a HAVING count(*) > 1 ORDER BY 2

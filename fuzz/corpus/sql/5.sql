@@ -1,0 +1,1 @@
+SELECT unnest([a, 1]), x::INT, INTERVAL '1 day' + d FROM t UNION SELECT 1, 2, DATE '2000-01-01'

@@ -1,0 +1,1 @@
+SELECT regexp_replace(s, '(a|b)*', 'c'), lpad(s, 5, 'x'), round(x, 2), extract(year FROM d) FROM t

@@ -1,0 +1,1 @@
+SELECT id FROM numbers ORDER BY md5(id )DESC LIMIT 3

@@ -1,0 +1,1 @@
+SELECT split_part('a,b,c', ',', (SELECT  FROM t)), split_part('a,b,c', sum(','), 5), split_part('abc', ',', 1)
