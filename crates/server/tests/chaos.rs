@@ -357,6 +357,22 @@ fn memory_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
+/// Has as many statements under way at once as the engine keeps threads for (eight), so that no later round makes it keep more: each
+/// of them has descriptors.
+async fn as_many_as_are_kept(place: &Place) {
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(place.connect().await);
+    }
+    let mut waiting = Vec::new();
+    for client in &mut clients {
+        let transaction = client.transaction().await.unwrap();
+        let portal = transaction.bind("SELECT value FROM generate_series(1, 1000000)", &[]).await.unwrap();
+        assert_eq!(transaction.query_portal(&portal, 1).await.unwrap().len(), 1);
+        waiting.push((transaction, portal));
+    }
+}
+
 /// Sockets are closed by tasks that are still ending: soon.
 async fn eventually_at_most(most: usize) {
     let began = Instant::now();
@@ -379,8 +395,9 @@ async fn whatever_clients_do_nothing_is_wrong_and_nothing_is_left() {
         .unwrap();
     client.batch_execute(&format!("INSERT INTO account VALUES {}", accounts.join(", "))).await.unwrap();
     drop(client);
-    // What is made once is made.
+    // A first round makes what is made once.
     round(&place, random.next(), &book, &next).await;
+    as_many_as_are_kept(&place).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (most, before_bytes) = (descriptors(), memory_bytes());
     let seconds = std::env::var("ONEHOP_CHAOS_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
