@@ -138,3 +138,65 @@ def test_windows_over_groups_hold_to_the_limit(make_server):
         counts = f"SELECT count(*) OVER (PARTITION BY k) AS c FROM ({rows})"
         assert connection.execute(f"SELECT sum(c) FROM ({counts})").fetchone() == (9_000_000_000,)
         assert resident(server.process.pid, "VmHWM") < PEAK
+
+
+def keep_in_transaction(connection):
+    connection.execute("CREATE TABLE kept (n BIGINT, s VARCHAR)")
+    with connection.transaction():
+        for _ in range(2000):
+            connection.execute("INSERT INTO kept SELECT value, repeat('x', 500) FROM generate_series(1, 5000)")
+
+
+def keep_prepared(connection):
+    for number in range(5000):
+        connection.execute(f"PREPARE p{number} AS SELECT '{'x' * 300_000}'")
+
+
+def keep_prepared_by_protocol(connection):
+    for number in range(5000):
+        answer = connection.pgconn.prepare(b"p%d" % number, b"SELECT '%s'" % (b"x" * 300_000))
+        if answer.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            raise psycopg.errors.OutOfMemory(answer.error_message.decode())
+
+
+def keep_in_memory(connection):
+    connection.execute("CREATE TABLE kept (n BIGINT, s VARCHAR)")
+    for number in range(2000):
+        connection.execute(f"INSERT INTO kept VALUES ({number}, '{'x' * 300_000}')")
+
+
+@pytest.mark.parametrize("keep", [keep_in_transaction, keep_prepared, keep_prepared_by_protocol, keep_in_memory])
+def test_what_is_kept_is_bounded(make_server, keep):
+    server = make_server(*LIMITED)
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.OutOfMemory) as refused:
+            keep(connection)
+        assert "memory_limit" in str(refused.value)
+        assert resident(server.process.pid, "VmHWM") < PEAK
+        # Queries go on, and what is given up makes room.
+        assert connection.execute("SELECT sum(value) FROM generate_series(1, 1000)").fetchone() == (500500,)
+        connection.execute("DEALLOCATE ALL")
+        connection.execute("DROP TABLE IF EXISTS kept")
+    until = time.monotonic() + 30
+    while True:
+        with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+            try:
+                connection.execute("CREATE TABLE next AS SELECT 1 AS one")
+                break
+            except psycopg.errors.OutOfMemory:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+
+
+@pytest.mark.parametrize("format", ["text", "csv", "binary"])
+def test_a_value_that_a_client_copies_is_bounded(make_server, format):
+    server = make_server(*LIMITED)
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (s VARCHAR)")
+        with pytest.raises(psycopg.errors.BadCopyFileFormat, match="longer than 30 MiB"), connection.cursor() as cursor:
+            with cursor.copy(f"COPY t FROM STDIN (FORMAT {format})") as copy:
+                if format == "binary":
+                    copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\0\1" + (200 << 20).to_bytes(4, "big"))
+                for _ in range(200):
+                    copy.write(b"x" * (1 << 20))
+        assert resident(server.process.pid, "VmHWM") < PEAK

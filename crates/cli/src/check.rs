@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use onehop_engine::check::{CheckReport, Problem, check};
-use onehop_engine::repair::{Finding, repair, survey};
+use onehop_engine::repair::{Finding, What, repair, survey};
 use onehop_engine::{DatabaseOptions, Error, ErrorKind, Progress};
 use serde_json::{Value, json};
 
@@ -50,7 +50,16 @@ fn run_repair(args: &CheckArgs) -> Result<(), Stop> {
         true => format!("{:#}\n", repair_as_json(args, &found)),
         false => repair_as_text(args, &found),
     };
-    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+    io::stdout().lock().write_all(text.as_bytes())?;
+    let is_missing = |what: What| what == What::Missing || what == What::Misplaced && !args.yes;
+    match found.iter().filter(|finding| is_missing(finding.what)).count() as u64 {
+        0 => Ok(()),
+        n => {
+            let message = format!("{} of {} not there", units::plural(n, "segment"), args.path.display());
+            let hint = "queries of their tables fail; restore a backup, or bring back the files";
+            Err(Error::new(ErrorKind::Corrupt, message).with_hint(hint).into())
+        }
+    }
 }
 
 fn repair_as_json(args: &CheckArgs, found: &[Finding]) -> Value {
@@ -81,6 +90,7 @@ fn repair_as_text(args: &CheckArgs, found: &[Finding]) -> String {
     text += &match (found.is_empty(), args.yes, remedies) {
         (true, ..) => format!("{}: every file is where it belongs\n", args.path.display()),
         (false, false, 1..) => format!("{}: nothing was changed; --yes does it\n", args.path.display()),
+        (false, _, 0) => format!("{}: no file is to be put right\n", args.path.display()),
         _ => format!("{}: {} put right\n", args.path.display(), units::plural(remedies, "file")),
     };
     text

@@ -1,9 +1,9 @@
 //! `onehop user`: who may log in to a server.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use onehop_engine::Rights;
-use onehop_server::{Users, UsersError};
+use onehop_server::{MOST_PASSWORD_BYTES, Users, UsersError};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::args::{RoleName, UserCommand};
@@ -53,7 +53,8 @@ fn password(name: &str) -> io::Result<String> {
         tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
     }
     let mut line = String::new();
-    let read = stdin.lock().read_line(&mut line);
+    // More is refused; input without an end is not read to it.
+    let read = stdin.lock().take(MOST_PASSWORD_BYTES as u64 + 3).read_line(&mut line);
     if let Some(before) = &before {
         tcsetattr(&stdin, OptionalActions::Flush, before)?;
     }

@@ -101,6 +101,22 @@ fn files_that_are_not_where_they_belong_are_listed_and_put_right() -> Result<(),
     let alone = run(&["check", "--yes", &db]);
     assert_eq!(alone.exit, Some(2), "{}", alone.err);
 
+    // A segment that is not there cannot be put right, but comes back from lost+found.
+    let (segments, kept) = (folder.path().join("db/segments"), folder.path().join("db/lost+found"));
+    let Some(segment) = names(&segments)?.pop() else { panic!("no segment") };
+    std::fs::rename(segments.join(&segment), kept.join(&segment))?;
+    let said = run(&["check", "--repair", &db]);
+    assert!(said.exit == Some(3) && said.err.contains("1 segment of"), "{}", said.err);
+    done(&["check", "--repair", "--yes", &db]);
+    done(&["check", &db]);
+    let aside = folder.path().join("aside");
+    std::fs::rename(segments.join(&segment), &aside)?;
+    for words in [&["check", "--repair", &db][..], &["check", "--repair", "--yes", &db]] {
+        let said = run(words);
+        assert!(said.exit == Some(3) && said.out.contains("no file is to be put right"), "{}{}", said.out, said.err);
+    }
+    std::fs::rename(&aside, segments.join(&segment))?;
+
     // A database that has lost its store is damaged, however it is opened.
     std::fs::remove_file(folder.path().join("db/store"))?;
     for words in [

@@ -86,6 +86,19 @@ fn few_descriptors_are_an_error_and_an_end() -> Outcome {
             &under(&limit, &["--readonly", &path, "-c", "SELECT count(*) AS n FROM t"])?,
             "n\n200000\n",
         );
+        // A copy that ends early is removed, which takes descriptors as well.
+        let (copy, limit) = (folder.path().join("copy"), format!("ulimit -n {count}"));
+        let said = under(&limit, &["backup", &path, &copy.display().to_string()])?;
+        let mut left: Vec<_> = std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.file_name()).collect();
+        left.sort();
+        match said.exit {
+            Some(0) => assert_eq!(left, ["copy", "db"], "{limit}"),
+            Some(1) => assert!(left == ["db"] && said.err.contains("open files"), "{limit}: {left:?}: {}", said.err),
+            other => panic!("{limit}: exit {other:?}: {}", said.err),
+        }
+        if copy.exists() {
+            std::fs::remove_dir_all(&copy)?;
+        }
     }
     Ok(())
 }

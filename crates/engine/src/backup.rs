@@ -485,7 +485,12 @@ fn copy_file(from: &Path, to: &Path, sharing: Sharing, hear: &mut dyn FnMut() ->
 struct Making {
     path: PathBuf,
     _lock: File,
+    /// Descriptors for its removal, should the copy have ended because there were no more.
+    spare: Vec<File>,
 }
+
+/// Descriptors that removing a directory with directories in it takes.
+const REMOVING_DESCRIPTORS: usize = 4;
 
 impl Making {
     fn new(to: &Path) -> Result<Self> {
@@ -493,13 +498,15 @@ impl Making {
         let mut name: OsString = to.file_name().unwrap_or(OsStr::new("backup")).into();
         name.push(format!("{MAKING}{id}"));
         let path = to.with_file_name(name);
+        let spare = (0..REMOVING_DESCRIPTORS).map(|_| File::open("/dev/null"));
+        let spare = spare.collect::<io::Result<_>>().map_err(|e| failed("begin", to, e))?;
         DirBuilder::new().mode(0o700).create(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => failed("make the directory", &path, e)
+            io::ErrorKind::NotFound if !parent_of(to).is_dir() => failed("make the directory", &path, e)
                 .with_hint(format!("make the directory {} first", parent_of(to).display())),
             _ => failed("make the directory", &path, e),
         })?;
         let lock = File::open(&path).map_err(|e| failed("open", &path, e))?;
-        let making = Self { path, _lock: lock };
+        let making = Self { path, _lock: lock, spare };
         flock(&making._lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| failed("lock", &making.path, e.into()))?;
         Ok(making)
@@ -526,6 +533,7 @@ fn parent_of(path: &Path) -> &Path {
 
 impl Drop for Making {
     fn drop(&mut self) {
+        self.spare.clear();
         // After `place` the name is free. The next backup of this name finds files that cannot be removed.
         let _ = fs::remove_dir_all(&self.path);
     }

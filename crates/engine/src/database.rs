@@ -362,6 +362,11 @@ impl Database {
         Session::new(self.clone(), self.inner.settings.clone().with_rights(rights))
     }
 
+    /// Bytes of the process's `memory_limit`: what sessions begin with.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        self.inner.settings.memory_limit_bytes()
+    }
+
     /// Somebody has clients: `onehop_activity` asks them from now on, for as long as they are there.
     pub fn watch(&self, activity: &Arc<dyn Activity>) {
         self.inner.history.activities.set(activity);

@@ -53,7 +53,9 @@ pub(crate) fn refuse_lost_catalog(root: &dyn Volume, segments: &dyn Volume) -> R
 }
 
 fn lost_catalog(directory: &str) -> Error {
-    let message = format!("{directory}/{} is missing, and there are segment files", catalog::STORE_FILE);
+    let store = Path::new(directory).join(catalog::STORE_FILE);
+    let what = if store.symlink_metadata().is_ok() { "is no regular file" } else { "is missing" };
+    let message = format!("{} {what}, and there are segment files", store.display());
     Error::new(ErrorKind::Corrupt, message)
         .with_hint("restore that file from a backup; to begin anew, remove the directory")
 }
@@ -207,7 +209,8 @@ impl Drop for Lock {
 pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
     let name = path.join(LOCK_FILE);
     let failed = |e: std::io::Error| {
-        let error = Error::new(ErrorKind::Io, format!("cannot lock the database {}: {e}", path.display()));
+        let message = format!("cannot lock the database {}: {LOCK_FILE}: {e}", path.display());
+        let error = Error::new(ErrorKind::Io, message);
         match (access, is_refusal(&e)) {
             (Access::ReadWrite, true) => error.with_hint("open it with --readonly").with_source(e),
             _ => error.with_source(e),

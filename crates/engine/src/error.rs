@@ -116,6 +116,8 @@ pub enum Rule {
     ModeFirst,
     /// It is part of a transaction.
     InTransaction,
+    /// It is a transaction by itself.
+    ByItself,
     /// A number has room in its type.
     Range,
     /// A divisor is not zero.
@@ -349,6 +351,7 @@ impl From<onehop_store::Error> for Error {
             ErrorKind::Corrupt => Some(
                 "restore the database directory from a backup; a newer onehop may know a format that this one does not",
             ),
+            _ if e.to_string().contains(TOO_MANY_OPEN_FILES) => Some(MORE_OPEN_FILES),
             ErrorKind::Io => Some("close the database and open it again"),
             ErrorKind::Resources => Some("make room on its disk: nothing of this has happened, and commits go on then"),
             _ => None,

@@ -269,7 +269,7 @@ fn build(threads: usize, with: impl FnOnce(&mut Builder)) -> Result<Runtime> {
     let refused = |e: io::Error| {
         Error::new(ErrorKind::Resources, format!("cannot start {needed} threads, which {threads} workers need: {e}"))
             .with_hint(
-                "use fewer (ONEHOP_THREADS=1), or let this user have more (ulimit -u, pids.max of its control group)",
+                "use fewer (ONEHOP_THREADS=1), or let this user have more (ulimit -u, pids.max of its control group; ulimit -v for their stacks)",
             )
             .with_source(e)
     };

@@ -93,6 +93,20 @@ pub(crate) fn go_on_with(bytes: u64) -> Result<()> {
     governor::try_reserve(bytes).map_err(|reason| Limits::default().error(reason))
 }
 
+/// Refuses what a process keeps, so many bytes of it, when it is beyond a `memory_limit` already.
+///
+/// # Errors
+/// [`ErrorKind::Resources`]: see [`governor::may_keep`].
+pub fn may_keep(bytes: u64, limit: u64) -> Result<()> {
+    if governor::may_keep(bytes, limit) {
+        return Ok(());
+    }
+    let message = format!("memory_limit = '{}' is reached by what is kept in memory", format_size(limit));
+    Err(Error::new(ErrorKind::Resources, message).with_hint(
+        "COMMIT and CHECKPOINT write rows to storage; ROLLBACK, DEALLOCATE and DROP give memory back; or raise memory_limit",
+    ))
+}
+
 /// The outcome of a statement's work, or that the statement was stopped before it was done. Work that is
 /// done counts, late or not.
 pub(crate) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {

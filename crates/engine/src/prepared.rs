@@ -357,11 +357,11 @@ impl Prepared {
         self.columns.put(columns)
     }
 
-    /// Whether it begins as something that takes no longer than a commit does: an `INSERT` of values, or what begins or ends a
-    /// transaction. If it comes to more, it knows of that itself ([`Task::here`](crate::Task::here)).
+    /// Whether it begins as something that takes no longer than a commit does: an `INSERT` of values, a `SET`, or the begin or
+    /// end of a transaction. If it comes to more, it knows of that itself ([`Task::here`](crate::Task::here)).
     pub fn is_short(&self) -> bool {
         let has_few_rows = self.template.as_ref().is_some_and(|template| template.len() <= SHORT_ROWS);
-        has_few_rows || matches!(self.kind, StatementKind::Begin { .. } | StatementKind::End)
+        has_few_rows || matches!(self.kind, StatementKind::Begin { .. } | StatementKind::End | StatementKind::Set)
     }
 
     /// What takes its values, if it puts them into a table and does nothing else.

@@ -93,7 +93,7 @@ const DEFINITIONS: &[Definition] = &[
         name: "memory_limit",
         default: || format_size(default_memory_limit()),
         parse: |text| parse_memory(text).map(format_size),
-        description: "Memory for sorts, joins and aggregates before they spill: a size (4GiB) or a share (60%)",
+        description: "Memory that the process may have while statements run: a size (4GiB) or a share (60%)",
     },
     Definition {
         name: "temp_directory",

@@ -81,7 +81,7 @@ pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatc
         "onehop_models" => learn::models(&snapshot.catalog)?,
         "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
         "onehop_attached" => attached_table(attached)?,
-        "onehop_memory" => memory_table(cache, runtimes, known)?,
+        "onehop_memory" => memory_table(settings.memory_limit_bytes(), cache, runtimes, known)?,
         _ => return Ok(None),
     }))
 }
@@ -326,11 +326,13 @@ fn attached_table(attached: &Attached) -> Result<RecordBatch> {
 }
 
 /// What takes memory, and how much it may take, where that is known.
-fn memory_table(cache: &BlockCache, runtimes: &Runtimes, known: &Known) -> Result<RecordBatch> {
+fn memory_table(limit: u64, cache: &BlockCache, runtimes: &Runtimes, known: &Known) -> Result<RecordBatch> {
     let Usage { counted, overhead, resident } = governor::usage();
-    let process = [("process", resident), ("allocated", counted), ("program and free pages", overhead)];
+    let limit = i64::try_from(limit).ok();
+    let process =
+        [("process", resident, limit), ("allocated", counted, None), ("program and free pages", overhead, None)];
     let process = process.into_iter().filter(|_| governor::is_counting());
-    let process = process.map(|(name, bytes)| (name.to_string(), bytes, None));
+    let process = process.map(|(name, bytes, limit)| (name.to_string(), bytes, limit));
     let blocks = ("block cache".to_string(), cache.bytes() as u64, Some(cache.budget() as i64));
     // One for each limit that is in force.
     let statements = |(limit, used)| ("statements".to_string(), used, i64::try_from(limit).ok());

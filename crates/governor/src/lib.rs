@@ -33,6 +33,6 @@ mod scope;
 pub use account::{Account, Guest, Reason, accounts};
 pub use allocator::Counting;
 pub use caches::{Cache, register_cache};
-pub use memory::{Usage, allowed_to_statements, fits, is_counting, set_purge, try_reserve, usage};
+pub use memory::{Usage, allowed_to_statements, fits, is_counting, may_keep, set_purge, try_reserve, usage};
 pub use sampler::start;
 pub use scope::{Scope, ScopedFuture, bind, check, current};

@@ -21,14 +21,19 @@ static RESIDENT: AtomicU64 = AtomicU64::new(0);
 /// Whether the counting allocator is in place.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
-/// Counted bytes without statements and caches.
+/// Counted bytes without statements and caches: the process's own, and what sessions and databases keep.
 static BASE: AtomicU64 = AtomicU64::new(0);
+/// The least of these: the process's own.
+static OWN: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Of a limit so much is always left for statements, however large the process is by itself: a half.
 const LEAST_SHARE: u64 = 2;
 
 /// The same, however low the limit is: a sort that spills needs some of it.
 const LEAST_BYTES: u64 = 16 << 20;
+
+/// What outlives statements may have so much, however low the limit is: each session has some of it.
+const LEAST_KEPT_BYTES: u64 = 64 << 20;
 
 /// Gives free memory that the allocator keeps back to the system.
 static PURGE: OnceLock<fn()> = OnceLock::new();
@@ -91,12 +96,27 @@ pub(crate) fn sampled(resident: u64, overhead: u64) {
 /// What is counted while no statement runs, caches left out.
 pub(crate) fn sampled_at_rest(counted: u64) {
     BASE.store(counted, Relaxed);
+    OWN.fetch_min(counted, Relaxed);
 }
 
 /// Bytes that the process may allocate under a limit of resident bytes.
 pub(crate) fn allowed(limit: u64) -> u64 {
-    let least = (limit / LEAST_SHARE).max(LEAST_BYTES);
-    limit.saturating_sub(OVERHEAD.load(Relaxed)).max(BASE.load(Relaxed) + least)
+    limit.saturating_sub(OVERHEAD.load(Relaxed)).max(BASE.load(Relaxed) + least(limit))
+}
+
+/// Bytes that are always left for statements.
+fn least(limit: u64) -> u64 {
+    (limit / LEAST_SHARE).max(LEAST_BYTES)
+}
+
+/// Whether the process may keep so many bytes more when a statement is over: rows of a transaction or of a table that lies in
+/// memory, a prepared statement. Under a limit of resident bytes, caches left out; what statements are always left does not
+/// grow with it. Does not wait.
+pub fn may_keep(bytes: u64, limit: u64) -> bool {
+    let overhead = OVERHEAD.load(Relaxed);
+    let own = OWN.load(Relaxed).min(BASE.load(Relaxed));
+    let (all, most) = (counted() + overhead + bytes, limit.max(own + overhead + least(limit).max(LEAST_KEPT_BYTES)));
+    !is_counting() || all <= most || all - most <= caches::held()
 }
 
 /// Those of them that are for statements and caches.

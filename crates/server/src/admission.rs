@@ -44,7 +44,7 @@ impl Admission {
         let _waiting = Waiting(&self.waiting);
         if before >= self.most_waiting {
             let message = format!(
-                "{} statements run, and {} wait: there is no room for another",
+                "no room for another statement: running {} (--max-queries), waiting {} (--max-queued)",
                 self.most_running, self.most_waiting
             );
             return Err(Problem::error(code::TOO_MANY_CONNECTIONS, message)

@@ -241,6 +241,12 @@ impl Client {
         if statement.is_analyzed() {
             self.described(&statement).await?;
         }
+        if !onehop_governor::may_keep(text.len() as u64 * 4, self.shared.database.memory_limit_bytes()) {
+            let message = "memory_limit is reached by what is kept in memory: no room for another prepared statement";
+            return Err(Problem::error(code::OUT_OF_MEMORY, message)
+                .with_hint("DEALLOCATE those that are not needed")
+                .into());
+        }
         self.statements.insert(name, statement);
         self.link.put(PgWireBackendMessage::ParseComplete(ParseComplete::new()));
         Ok(())

@@ -53,4 +53,4 @@ mod users;
 
 pub use observe::LogTo;
 pub use server::{Error, Options, Result, Server, TlsFiles};
-pub use users::{Users, UsersError};
+pub use users::{MOST_PASSWORD_BYTES, Users, UsersError};

@@ -80,6 +80,7 @@ fn text(shared: &Shared) -> String {
             fenced as u64,
         ),
         ("onehop_resident_bytes", "gauge", "Memory that the process has", memory.resident),
+        ("onehop_memory_limit_bytes", "gauge", "The memory_limit of the process", shared.database.memory_limit_bytes()),
         ("onehop_allocated_bytes", "gauge", "Memory that is allocated, by all", memory.counted),
         ("onehop_statements_total", "counter", "Statements that were run", of(&counters.statements)),
         ("onehop_errors_total", "counter", "Errors that clients were told", of(&counters.errors)),

@@ -65,6 +65,7 @@ pub mod code {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const LIMIT_EXCEEDED: &str = "53400";
     pub const SYNTAX_ERROR: &str = "42601";
+    pub const OUT_OF_MEMORY: &str = "53200";
     pub const NOT_IN_STATE: &str = "55000";
     pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
@@ -175,7 +176,7 @@ pub fn sqlstate(e: &Error) -> &'static str {
         ErrorKind::Locked => "55P03",
         ErrorKind::Conflict => "40001",
         ErrorKind::Io => "58030",
-        ErrorKind::Resources => "53200",
+        ErrorKind::Resources => code::OUT_OF_MEMORY,
         ErrorKind::Cancelled | ErrorKind::Timeout => code::QUERY_CANCELED,
         ErrorKind::ReadOnly => "25006",
         ErrorKind::Denied => code::INSUFFICIENT_PRIVILEGE,
@@ -190,7 +191,7 @@ fn of_rule(rule: Rule) -> &'static str {
         Rule::NotNull => "23502",
         Rule::NamedOnce => "42701",
         Rule::Escape => "22025",
-        Rule::ModeFirst => code::ACTIVE_TRANSACTION,
+        Rule::ModeFirst | Rule::ByItself => code::ACTIVE_TRANSACTION,
         Rule::InTransaction => code::NO_TRANSACTION,
         Rule::Range => "22003",
         Rule::Divisor => "22012",

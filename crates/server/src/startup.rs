@@ -283,15 +283,16 @@ async fn connect(
     let database = startup.parameters.get("database").unwrap_or(&user).clone();
     let facts = ClientFacts { user, database, number };
     session.set_client(facts.clone());
-    for (name, value) in &startup.parameters {
-        if NO_PARAMETERS.contains(&name.as_str()) || name.starts_with("_pq_.") {
-            continue;
-        }
+    let parameters = match parameters(&startup) {
+        Ok(parameters) => parameters,
+        Err(problem) => return Err((link, problem)),
+    };
+    for (name, value) in &parameters {
         if let Err(e) = session.set_parameter(name, value) {
             return Err((link, Problem::from(e)));
         }
     }
-    let outside: Vec<&String> = startup.parameters.keys().filter(|name| is_outside(name)).collect();
+    let outside = parameters.iter().map(|(name, _)| name).filter(|name| is_outside(name));
     let secret = match secret(&startup) {
         Ok(secret) => secret,
         Err(problem) => return Err((link, problem)),
@@ -302,7 +303,7 @@ async fn connect(
     link.put(PgWireBackendMessage::BackendKeyData(BackendKeyData::new(number, secret.clone())));
     let registered = shared.connections.register(facts, secret, address, Arc::clone(&interrupt), Arc::clone(&session));
     let visit = shared.witness.connected(&registered.connection);
-    outside.iter().for_each(|setting| shared.witness.set_at_login(&registered.connection, setting));
+    outside.for_each(|setting| shared.witness.set_at_login(&registered.connection, setting));
     let incoming = Incoming::start(reader, Arc::clone(&interrupt));
     Ok(Client {
         link,
@@ -323,6 +324,54 @@ async fn connect(
     })
 }
 
+/// The parameters that a client sets when it connects: first those of its `options`, which the others overrule.
+fn parameters(startup: &Startup) -> Result<Vec<(String, String)>, Problem> {
+    let mut parameters = match startup.parameters.get("options") {
+        Some(options) => switches(options)?,
+        None => Vec::new(),
+    };
+    let named = startup.parameters.iter();
+    let named = named.filter(|(name, _)| !NO_PARAMETERS.contains(&name.as_str()) && !name.starts_with("_pq_."));
+    parameters.extend(named.map(|(name, value)| (name.clone(), value.clone())));
+    Ok(parameters)
+}
+
+/// The parameters of `options` (`PGOPTIONS`): `-c name=value` or `--name=value`, as PostgreSQL's server takes them on its command
+/// line.
+fn switches(options: &str) -> Result<Vec<(String, String)>, Problem> {
+    let (mut parameters, mut words) = (Vec::new(), words(options).into_iter());
+    while let Some(word) = words.next() {
+        let setting = match (word.strip_prefix("--"), word.strip_prefix("-c")) {
+            (Some(setting), _) => Some(setting.to_string()),
+            (None, Some("")) => words.next(),
+            (None, setting) => setting.map(str::to_string),
+        };
+        match setting.as_deref().and_then(|setting| setting.split_once('=')) {
+            Some((name, value)) if !name.is_empty() => parameters.push((name.replace('-', "_"), value.to_string())),
+            _ => {
+                let message = format!("invalid command-line argument for server process: {word}");
+                let hint = "options may have -c name=value and --name=value, as in PGOPTIONS='-c statement_timeout=5s'";
+                return Err(Problem::fatal(code::SYNTAX_ERROR, message).with_hint(hint));
+            }
+        }
+    }
+    Ok(parameters)
+}
+
+/// Words between blanks. A backslash takes the character behind it as it is.
+fn words(options: &str) -> Vec<String> {
+    let (mut words, mut word, mut letters) = (Vec::new(), None::<String>, options.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.get_or_insert_default().extend(letters.next()),
+            letter if letter.is_ascii_whitespace() => words.extend(word.take()),
+            letter => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// Returns true if a parameter of a startup packet is a setting of the process and its machine.
 fn is_outside(name: &str) -> bool {
     reaches_outside(&name.to_lowercase())
@@ -332,5 +381,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
     /// Answers with a byte what the client has asked for before it says who it is.
     async fn answer(&mut self, byte: u8) -> Result<(), End> {
         self.source().write_all(&[byte]).await.map_err(|_| End::Closed)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_switches_between_blanks() {
+        let of = |options: &str| switches(options).map_err(|problem| problem.message);
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        assert_eq!(of("").unwrap(), []);
+        let both = [pair("statement_timeout", "5s"), pair("search_path", "a, b")];
+        assert_eq!(of("-c statement_timeout=5s  -csearch_path=a,\\ b").unwrap(), both);
+        assert_eq!(of("--statement-timeout=5s --search_path=a,\\ b\t").unwrap(), both);
+        assert_eq!(of("-c a.b=x=y").unwrap(), [pair("a.b", "x=y")]);
+        for wrong in ["-c", "-c x", "-B 100", "--x", "x=1", "-c =1", "-"] {
+            assert!(of(wrong).unwrap_err().starts_with("invalid command-line argument"), "{wrong}");
+        }
     }
 }

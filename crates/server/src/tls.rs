@@ -1,6 +1,7 @@
 //! TLS by rustls: 1.2 and 1.3, with certificates and a key that are read when the server begins. What is wrong with them is the end
 //! of the server, never a connection without it.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 
 use crate::private::{self, Readers, Unfit};
+
+/// The most bytes of a file of certificates or of a key.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// Where certificates and key are.
 #[derive(Clone, Debug)]
@@ -28,8 +32,10 @@ pub struct TlsFiles {
 /// What is wrong with a file, in words.
 pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let about = |path: &Path, what: String| format!("cannot use {} for TLS: {what}", path.display());
-    let certificates = CertificateDer::pem_file_iter(&files.certificates)
-        .and_then(|all| all.collect::<Result<Vec<_>, _>>())
+    let pem = File::open(&files.certificates).map_err(|e| e.to_string()).and_then(read);
+    let pem = pem.map_err(|e| about(&files.certificates, e))?;
+    let certificates = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|e| about(&files.certificates, e.to_string()))?;
     if certificates.is_empty() {
         return Err(about(&files.certificates, "there is no certificate in it".into()));
@@ -45,14 +51,22 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let mut file = private::open(path, Readers::GroupOfRoot).map_err(|unfit| match unfit {
+    let file = private::open(path, Readers::GroupOfRoot).map_err(|unfit| match unfit {
         Unfit::Io(_, e) => e.to_string(),
         Unfit::Open(mode) => format!(
             "others can read the key (mode {mode:04o}); it has to be its owner's alone (chmod 600), or at most 0640 if root \
              owns it"
         ),
     })?;
+    PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|e| e.to_string())
+}
+
+/// The bytes of a file of certificates or of a key.
+fn read(file: File) -> Result<Vec<u8>, String> {
     let mut pem = Vec::new();
-    file.read_to_end(&mut pem).map_err(|e| e.to_string())?;
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|e| e.to_string())
+    file.take(MOST_BYTES + 1).read_to_end(&mut pem).map_err(|e| e.to_string())?;
+    match pem.len() as u64 > MOST_BYTES {
+        true => Err(format!("it has more than {} MiB", MOST_BYTES >> 20)),
+        false => Ok(pem),
+    }
 }

@@ -99,6 +99,7 @@ async fn a_full_server_says_so() {
 async fn statements_beyond_the_queue_are_refused() {
     let place = place_with(Options { max_queries: 1, max_queued: 1, ..options() }).await;
     let (first, second, third) = (place.connect().await, place.connect().await, place.connect().await);
+    let fourth = place.connect().await;
     let token = first.cancel_token();
     let work = async {
         let e = first.simple_query(ENDLESS).await.unwrap_err();
@@ -115,6 +116,11 @@ async fn statements_beyond_the_queue_are_refused() {
             futures::future::Either::Right((outcome, waiting)) => (outcome, waiting),
         };
         assert_eq!(code(&refused.unwrap_err()), "53300");
+        // Clients set what they need when they connect.
+        for text in ["SET statement_timeout = '1min'", "RESET statement_timeout"] {
+            fourth.batch_execute(text).await.unwrap();
+            fourth.execute(text, &[]).await.unwrap();
+        }
         token.cancel_query(NoTls).await.unwrap();
         assert_eq!(waiting.await.unwrap().get::<_, i64>(0), 2);
     };

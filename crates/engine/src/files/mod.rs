@@ -222,7 +222,7 @@ fn over_memory(name: &str, e: &io::Error) -> Option<Error> {
     let is_memory = e.kind() == io::ErrorKind::OutOfMemory && e.raw_os_error().is_none();
     is_memory.then(|| {
         Error::new(ErrorKind::Resources, format!("cannot read '{name}': {e}"))
-            .with_hint("raise memory_limit, or compress the file with a smaller window")
+            .with_hint("compress the file with a smaller window, or raise memory_limit: a window may have a quarter of it, and 128 MiB")
     })
 }
 

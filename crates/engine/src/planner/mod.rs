@@ -124,6 +124,7 @@ mod subquery_places;
 mod table_names;
 mod temporal;
 mod temporal_types;
+mod text_positions;
 mod timestamps;
 mod unbounded_windows;
 mod unnest_slices;
@@ -274,6 +275,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     }
     functions.extend(regexp_rows::functions());
     functions.push(edit_distance::levenshtein());
+    functions.push(text_positions::strpos());
     functions
 }
 

@@ -44,6 +44,8 @@ pub enum StatementKind {
     },
     /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
     End,
+    /// It changes a setting of the session.
+    Set,
     /// Anything else: it is done, and no rows come of it.
     Other,
 }
@@ -81,6 +83,7 @@ impl Statement {
             Self::Show(Show::Setting(name)) => StatementKind::Show(Some(name.clone())),
             Self::Show(Show::AllSettings) => StatementKind::Show(None),
             Self::Show(_) => StatementKind::Query,
+            Self::Set(_) => StatementKind::Set,
             &Self::Transaction(transaction::Control::Begin { is_immediate, is_read_only }) => {
                 StatementKind::Begin { is_immediate, is_read_only }
             }
@@ -118,7 +121,11 @@ pub(crate) async fn describe(
     let columns = match prepared.kind() {
         StatementKind::Query | StatementKind::Returning(_) => Some(columns(prepared, &parameters, context).await?),
         StatementKind::Explain => Some(explanation()),
-        StatementKind::Show(_) | StatementKind::Begin { .. } | StatementKind::End | StatementKind::Other => None,
+        StatementKind::Show(_)
+        | StatementKind::Begin { .. }
+        | StatementKind::End
+        | StatementKind::Set
+        | StatementKind::Other => None,
     };
     Ok(Described { parameters, columns })
 }

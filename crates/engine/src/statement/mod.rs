@@ -55,6 +55,7 @@ pub(crate) use self::set::with_unit;
 pub(crate) use self::shapes::Shapes;
 pub(crate) use self::values::Template;
 use crate::database::Database;
+use crate::limits::may_keep;
 use crate::load::Target;
 use crate::lower::Optimized;
 use crate::planner;
@@ -67,7 +68,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
 use crate::temporary::Temporary;
 use crate::transaction::{Transaction, refuse_failed};
-use crate::{Error, ErrorKind, Result, Session, task};
+use crate::{Error, ErrorKind, Result, Rule, Session, task};
 
 /// A parsed statement.
 #[derive(Debug)]
@@ -323,6 +324,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
                 context.settings().rights().need(Rights::Write, "to change rows")?;
                 refuse_if_read_only(context.session)?;
             }
+            may_keep(0, context.settings().memory_limit_bytes())?;
             if let Some(done) = insert::put(&table, rows, context).await? {
                 return Ok(Output::Done(done));
             }
@@ -428,6 +430,9 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
     if !statement.changes_only_temporary(&context.snapshot) {
         check_rights(&statement, context)?;
     }
+    if statement.keeps_memory() {
+        may_keep(0, context.settings().memory_limit_bytes())?;
+    }
     // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
     // is moved with it.
     match statement {
@@ -470,6 +475,20 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
                 }
             }
             Box::pin(select::run(*statement, text, context)).await
+        }
+    }
+}
+
+impl Statement {
+    /// Whether its rows may stay in memory when it is over.
+    fn keeps_memory(&self) -> bool {
+        match self {
+            Self::CreateTable(_) | Self::CopyFrom(_) | Self::InsertReturning(_) => true,
+            Self::Modify(modify) => !modify.is_delete(),
+            Self::Other(statement) => {
+                matches!(&**statement, DataFusionStatement::Statement(sql) if matches!(**sql, Sql::Insert(_)))
+            }
+            _ => false,
         }
     }
 }
@@ -536,6 +555,7 @@ fn refuse_in_transactions(statement: &Statement) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::Invalid, format!("{what} cannot be part of a transaction"))
+        .breaking(Rule::ByItself)
         .with_hint("COMMIT first; it is a transaction by itself"))
 }
 

@@ -249,6 +249,11 @@ impl Modify {
         Some(query)
     }
 
+    /// Whether it only removes rows.
+    pub fn is_delete(&self) -> bool {
+        matches!(self.kind, Kind::Delete)
+    }
+
     /// The word for it, if rows come back.
     pub fn returns(&self) -> Option<&'static str> {
         self.returning.as_ref().map(|_| self.tag())

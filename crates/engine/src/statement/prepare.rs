@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as Sql,
 
 use super::{Context, Statement, Template, done, normal, parse_tokens};
 use crate::error::Object;
+use crate::limits::may_keep;
 use crate::prepared::{Prepared, Value};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -114,7 +115,10 @@ impl Control {
                         .with_hint(format!("DEALLOCATE {name} first"))
                         .of(Object::Statement));
                 }
-                all.insert(name, Arc::new(checked(*prepared)?));
+                let prepared = checked(*prepared)?;
+                // What its text is kept as takes several times as much.
+                may_keep(prepared.text().len() as u64 * 4, context.settings().memory_limit_bytes())?;
+                all.insert(name, Arc::new(prepared));
                 Ok(Outcome::Done(done("PREPARE", None)))
             }
             Self::Execute(name, values) => {

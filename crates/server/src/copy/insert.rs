@@ -86,7 +86,8 @@ impl Client {
         let prepared = Arc::new(session.parse(&insert)?);
         self.refuse_failed(&prepared)?;
         let count = schema.fields().len();
-        let batches = Batches::new(copy, table, schema)?;
+        let most_bytes = super::most_bytes(self.shared.database.memory_limit_bytes());
+        let batches = Batches::new(copy, table, schema, most_bytes)?;
         let format = super::format(copy).code();
         let formats = CopyInResponse::new(format as i8, i16::try_from(count).unwrap_or(i16::MAX), vec![format; count]);
         self.link.put(PgWireBackendMessage::CopyInResponse(formats));
@@ -221,15 +222,15 @@ struct Rows {
 }
 
 impl Batches {
-    fn new(copy: &ClientCopy, table: &str, schema: SchemaRef) -> Result<Self, Problem> {
+    fn new(copy: &ClientCopy, table: &str, schema: SchemaRef, most_bytes: usize) -> Result<Self, Problem> {
         let (fields, count) = (schema.fields().iter(), schema.fields().len());
         let (source, columns) = match copy.format {
             CopyFormat::Binary => {
                 let columns = fields.map(|field| Column::of_binary(field)).collect::<Result<_, _>>()?;
-                (Source::Tuples(Tuples::new(count)), columns)
+                (Source::Tuples(Tuples::new(count, most_bytes)), columns)
             }
             CopyFormat::Text | CopyFormat::Csv => {
-                (Source::Lines(Lines::new(copy, count)), fields.map(|_| Column::of_texts()).collect())
+                (Source::Lines(Lines::new(copy, count, most_bytes)), fields.map(|_| Column::of_texts()).collect())
             }
         };
         let rows = Rows { table: table.into(), schema, columns, lines: Vec::new(), bytes: 0, full: Vec::new() };

@@ -7,9 +7,6 @@ use onehop_engine::{ClientCopy, CopyFormat};
 
 use crate::problem::{Problem, code};
 
-/// A value may have so many bytes.
-const MOST_VALUE_BYTES: usize = 256 << 20;
-
 /// A row's values; NULL is `None`.
 pub type Row = Vec<Option<String>>;
 
@@ -53,13 +50,16 @@ pub struct Lines {
     /// The line on which its row began.
     row_line: u64,
     skips_header: bool,
+    /// A value may have so many bytes.
+    most_bytes: usize,
 }
 
 impl Lines {
-    pub fn new(copy: &ClientCopy, columns: usize) -> Self {
+    pub fn new(copy: &ClientCopy, columns: usize, most_bytes: usize) -> Self {
         Self {
             copy: copy.clone(),
             columns,
+            most_bytes,
             state: State::Plain,
             value: Vec::new(),
             is_marked: false,
@@ -92,8 +92,8 @@ impl Lines {
                 CopyFormat::Csv => self.csv(*byte, take)?,
                 CopyFormat::Text | CopyFormat::Binary => self.text(*byte, take)?,
             }
-            if self.value.len() > MOST_VALUE_BYTES {
-                return Err(self.wrong("a value is longer than 256 MiB"));
+            if self.value.len() > self.most_bytes {
+                return Err(self.wrong(format!("a value is longer than {}", super::mebibytes(self.most_bytes))));
             }
         }
         Ok(())
@@ -281,7 +281,7 @@ impl Lines {
         take(row, line)
     }
 
-    fn wrong(&self, message: &str) -> Problem {
+    fn wrong(&self, message: impl Into<String>) -> Problem {
         Problem::error(code::BAD_COPY, message).with_context(format!("line {}", self.line))
     }
 }
@@ -300,7 +300,7 @@ mod tests {
     /// Rows of two columns, whatever the pieces are.
     fn rows(copy: &ClientCopy, text: &[u8]) -> Result<Vec<Row>, String> {
         let read = |piece: usize| {
-            let (mut lines, mut rows) = (Lines::new(copy, 2), Vec::new());
+            let (mut lines, mut rows) = (Lines::new(copy, 2, 256 << 20), Vec::new());
             let mut take = |row, _| {
                 rows.push(row);
                 Ok(())

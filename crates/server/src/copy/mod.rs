@@ -18,6 +18,16 @@ use crate::encode::Format;
 use crate::problem::{Problem, code};
 use crate::run::Running;
 
+/// The most bytes of a value of text, or of a row in binary: as of a record of a file.
+fn most_bytes(memory_limit_bytes: u64) -> usize {
+    const MOST: usize = 256 << 20;
+    usize::try_from(memory_limit_bytes / 8).map_or(MOST, |bytes| bytes.clamp(1 << 20, MOST))
+}
+
+fn mebibytes(bytes: usize) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
 /// What values look like.
 fn format(copy: &ClientCopy) -> Format {
     match copy.format {

@@ -14,8 +14,6 @@ use crate::problem::{Problem, code};
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 /// The half of the flags that a reader must know all of.
 const CRITICAL: u32 = 0xffff_0000;
-/// A row, or the extension, may have so many bytes.
-const MOST_ROW_BYTES: usize = 256 << 20;
 
 /// What is before all rows.
 pub fn put_head(out: &mut BytesMut) {
@@ -44,14 +42,16 @@ pub struct Tuples {
     buffer: BytesMut,
     /// Of the row that is being read, from 1.
     row: u64,
+    /// A row, or the extension, may have so many bytes.
+    most_bytes: usize,
 }
 
 /// Where the fields of a row are in the buffer; `None` is NULL.
 type Fields = Vec<Option<(usize, usize)>>;
 
 impl Tuples {
-    pub fn new(columns: usize) -> Self {
-        Self { columns, state: State::Head, buffer: BytesMut::new(), row: 1 }
+    pub fn new(columns: usize, most_bytes: usize) -> Self {
+        Self { columns, state: State::Head, buffer: BytesMut::new(), row: 1, most_bytes }
     }
 
     /// Reads a piece. Each row that it completes goes to `take`, with its number.
@@ -111,7 +111,7 @@ impl Tuples {
         if flags as u32 & CRITICAL != 0 {
             return Err(self.wrong("unrecognized critical flags in COPY file header"));
         }
-        let extension = usize::try_from(extension).ok().filter(|length| *length <= MOST_ROW_BYTES);
+        let extension = usize::try_from(extension).ok().filter(|length| *length <= self.most_bytes);
         let Some(extension) = extension else { return Err(self.wrong("invalid COPY file header (wrong length)")) };
         let length = SIGNATURE.len() + 8 + extension;
         if self.buffer.len() < length {
@@ -142,11 +142,13 @@ impl Tuples {
             let Some(length) = self.number(at) else { return Ok(None) };
             at += 4;
             match usize::try_from(length) {
-                Ok(length) if at + length <= MOST_ROW_BYTES => {
+                Ok(length) if at + length <= self.most_bytes => {
                     fields.push(Some((at, at + length)));
                     at += length;
                 }
-                Ok(_) => return Err(self.wrong("a row is longer than 256 MiB")),
+                Ok(_) => {
+                    return Err(self.wrong(format!("a row is longer than {}", super::mebibytes(self.most_bytes))));
+                }
                 Err(_) if length == -1 => fields.push(None),
                 Err(_) => return Err(self.wrong("invalid field size")),
             }
@@ -163,7 +165,7 @@ mod tests {
     type Read = Result<Vec<Vec<Option<Vec<u8>>>>, String>;
 
     fn read(bytes: &[u8], piece: usize) -> Read {
-        let (mut tuples, mut rows) = (Tuples::new(2), Vec::new());
+        let (mut tuples, mut rows) = (Tuples::new(2, 256 << 20), Vec::new());
         let mut take = |fields: &[Option<&[u8]>], number: u64| {
             rows.push(fields.iter().map(|field| field.map(<[u8]>::to_vec)).collect::<Vec<_>>());
             assert_eq!(number, rows.len() as u64);

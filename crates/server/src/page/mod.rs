@@ -147,7 +147,7 @@ impl Site for Page {
             ["api", "queries", id, "cancel"] if is_post => match request.headers().contains_key(ASKED) {
                 true if is_of_this_site(&request) => self.cancel(id, &viewer),
                 true => failed(StatusCode::FORBIDDEN, "the page of another site asks for this"),
-                false => failed(StatusCode::FORBIDDEN, "who cancels says so in a header X-Onehop"),
+                false => failed(StatusCode::FORBIDDEN, "a request to cancel has the header X-Onehop"),
             },
             [""] | ["api", "state"] | ["api", "queries", _] => wrong_method("GET"),
             ["api", "queries", _, "cancel"] => wrong_method("POST"),

@@ -26,6 +26,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub(crate) use self::pretended::Pretended;
 use crate::private::{self, Readers, Unfit};
 
+/// The most bytes of a password.
+pub const MOST_PASSWORD_BYTES: usize = 1000;
+
 /// How often a password is hashed: what somebody who has the file has to do for each guess.
 const ITERATIONS: usize = 10_000;
 const SALT_BYTES: usize = 16;
@@ -75,7 +78,7 @@ pub enum UsersError {
     #[error("'{0}' cannot be the name of a user: it has to be 1 to 63 bytes without blanks")]
     Name(String),
     /// A password that is none.
-    #[error("an empty password is none")]
+    #[error("a password has 1 to {MOST_PASSWORD_BYTES} bytes, none of them zero")]
     Password,
     /// Nobody of that name.
     #[error("there is no user '{0}'")]
@@ -218,7 +221,7 @@ impl Users {
         {
             return Err(UsersError::Name(name.into()));
         }
-        if password.is_empty() {
+        if password.is_empty() || password.len() > MOST_PASSWORD_BYTES || password.contains('\0') {
             return Err(UsersError::Password);
         }
         let mut users = if self.path.exists() { self.read()? } else { BTreeMap::new() };
@@ -312,7 +315,9 @@ mod tests {
         for name in ["", "a b", "#a", "a\nb"] {
             assert!(matches!(users.add(name, "x", Rights::Read), Err(UsersError::Name(_))), "{name:?}");
         }
-        assert!(matches!(users.add("a", "", Rights::Read), Err(UsersError::Password)));
+        for password in ["", "a\0b", &"x".repeat(MOST_PASSWORD_BYTES + 1)] {
+            assert!(matches!(users.add("a", password, Rights::Read), Err(UsersError::Password)));
+        }
     }
 
     #[test]
