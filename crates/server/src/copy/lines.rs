@@ -276,7 +276,7 @@ impl Lines {
         }
         if row.len() < self.columns {
             self.line -= 1;
-            return Err(self.wrong(&format!("missing data: the line has {} of {} columns", row.len(), self.columns)));
+            return Err(self.wrong(format!("missing data: the line has {} of {} columns", row.len(), self.columns)));
         }
         take(row, line)
     }
