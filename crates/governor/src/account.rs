@@ -246,6 +246,11 @@ pub(crate) fn lent() -> Vec<Lent> {
     hold().iter().map(lent).collect()
 }
 
+/// Bytes of all statements.
+pub(crate) fn held() -> u64 {
+    hold().iter().map(|entry| entry.account.bytes()).sum()
+}
+
 /// Bytes of statements that were stopped less than 100 ms ago, and whose work is not over.
 pub(crate) fn held_by_stopped() -> u64 {
     let all = hold();

@@ -110,13 +110,13 @@ fn least(limit: u64) -> u64 {
 }
 
 /// Whether the process may keep so many bytes more when a statement is over: rows of a transaction or of a table that lies in
-/// memory, a prepared statement. Under a limit of resident bytes, caches left out; what statements are always left does not
-/// grow with it. Does not wait.
+/// memory, a prepared statement. Under a limit of resident bytes; caches and statements, which give back what they have, are left
+/// out. What statements are always left does not grow with it. Does not wait.
 pub fn may_keep(bytes: u64, limit: u64) -> bool {
     let overhead = OVERHEAD.load(Relaxed);
     let own = OWN.load(Relaxed).min(BASE.load(Relaxed));
     let (all, most) = (counted() + overhead + bytes, limit.max(own + overhead + least(limit).max(LEAST_KEPT_BYTES)));
-    !is_counting() || all <= most || all - most <= caches::held()
+    !is_counting() || all <= most || all - most <= caches::held() + account::held()
 }
 
 /// Those of them that are for statements and caches.

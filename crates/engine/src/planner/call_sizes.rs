@@ -69,14 +69,17 @@ fn times(a: u64, b: u64) -> u64 {
     a.saturating_mul(b)
 }
 
-/// The sum over rows of what `made` makes of each row's numbers.
+/// The sum over rows of what `made` makes of each row's numbers, and the largest once more: a value is made beside the result, and
+/// copied into it.
 fn per_row(rows: usize, columns: &[Numbers], made: impl Fn(&[u64]) -> u64) -> u64 {
     let mut numbers = vec![0; columns.len()];
     let row = |row| {
         numbers.iter_mut().zip(columns).for_each(|(number, column)| *number = column.at(row));
         made(&numbers)
     };
-    (0..rows).map(row).fold(0, u64::saturating_add)
+    let add = |(sum, largest): (u64, u64), made: u64| (sum.saturating_add(made), largest.max(made));
+    let (sum, largest) = (0..rows).map(row).fold((0, 0), add);
+    sum.saturating_add(largest)
 }
 
 /// A number for each row; of NULL, and of what is negative, it is 0.
