@@ -181,14 +181,20 @@ fn backups_for_a_long_time_do_not_slow_the_writer_down() {
     });
 }
 
+/// A database as [`prepare`] makes it, with a segment.
+fn with_a_segment(path: &Path) -> Database {
+    let database = prepare(path);
+    let session = database.session().unwrap();
+    let bulk = format!("INSERT INTO bulk SELECT 1, value FROM generate_series(1, {BULK})");
+    runtime().block_on(run(&session, &bulk));
+    database
+}
+
 #[test]
 fn a_backup_is_made_whole_or_not_at_all() {
     let directory = tempfile::tempdir().unwrap();
     let (path, at) = (directory.path().join("db"), |name: &str| directory.path().join(name));
-    let database = prepare(&path);
-    let session = database.session().unwrap();
-    let bulk = format!("INSERT INTO bulk SELECT 1, value FROM generate_series(1, {BULK})");
-    runtime().block_on(run(&session, &bulk));
+    let database = with_a_segment(&path);
 
     // Whenever it is cancelled, nothing stays.
     for stop_at in 0.. {
@@ -250,11 +256,7 @@ fn a_backup_is_made_whole_or_not_at_all() {
 fn a_copy_is_as_private_as_what_it_is_of() {
     let directory = tempfile::tempdir().unwrap();
     let (path, at) = (directory.path().join("db"), |name: &str| directory.path().join(name));
-    let database = prepare(&path);
-    let session = database.session().unwrap();
-    let bulk = format!("INSERT INTO bulk SELECT 1, value FROM generate_series(1, {BULK})");
-    runtime().block_on(run(&session, &bulk));
-    drop((session, database));
+    drop(with_a_segment(&path));
     let segment = format!("segments/{}", files_on_disk(&path).first().unwrap());
     let modes = [("", 0o700), ("segments", 0o750), ("store", 0o600), (segment.as_str(), 0o640)];
     for (file, mode) in modes {

@@ -32,7 +32,7 @@ const LEAST_SHARE: u64 = 2;
 /// The same, however low the limit is: a sort that spills needs some of it.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// What outlives statements may have so much, however low the limit is: each session has some of it.
+/// Memory that outlives statements may always be so much, however low the limit is: each session has some.
 const LEAST_KEPT_BYTES: u64 = 64 << 20;
 
 /// Gives free memory that the allocator keeps back to the system.

@@ -116,7 +116,7 @@ impl Control {
                         .of(Object::Statement));
                 }
                 let prepared = checked(*prepared)?;
-                // What its text is kept as takes several times as much.
+                // Its tokens take several times as much as its text.
                 may_keep(prepared.text().len() as u64 * 4, context.settings().memory_limit_bytes())?;
                 all.insert(name, Arc::new(prepared));
                 Ok(Outcome::Done(done("PREPARE", None)))
