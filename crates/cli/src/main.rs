@@ -6,18 +6,17 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use onehop_governor::{Counting, set_purge};
+use onehop_governor::{Counting, HugePages, set_purge};
 use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
-static ALLOCATOR: Counting<Jemalloc> = Counting::new(Jemalloc);
+static ALLOCATOR: Counting<HugePages<Jemalloc>> = Counting::new(HugePages::new(Jemalloc));
 
-/// Free pages go back after half a second, by a thread of jemalloc's. Large pages: a query over millions of
-/// rows fills tables of megabytes, and a fault for each 4 KiB of those took a third of its time.
+/// Free pages go back after half a second, by a thread of jemalloc's. Huge pages are left to [`HugePages`].
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static CONFIGURATION: Option<&c_char> = Some(
     // SAFETY: the text ends with a zero, and lives as long as the process.
-    unsafe { &*c"background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0,thp:always".as_ptr() },
+    unsafe { &*c"background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0".as_ptr() },
 );
 
 /// Gives free pages of all arenas back to the system.
