@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images simulate test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-mutations test-files test-tbl test-answers test-learn test-limits test-rounds test-server test-suites test-python fuzz wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
+    test-differential test-plans test-mutations test-files test-tbl test-answers test-learn test-limits test-rounds test-server test-suites test-python fuzz wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,8 +31,8 @@ build: ## Build the release binary
 
 # Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
 # has ended. Long ones come first; of kernels that the first compiles, the last needs the same.
-LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-learn test-limits test-rounds \
-    test-server test-suites test-python test-jvm test-sanitize
+LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-plans test-files test-learn test-limits \
+    test-rounds test-server test-suites test-python test-jvm test-sanitize
 test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
 	@$(MAKE) --no-print-directory BUILT=1 --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
 
@@ -113,6 +113,13 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite a
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/mutations.py --onehop $(DEBUG) quantified order_names lossy_casts guarded_cases
+
+# The other suites of plans run with test-rust.
+test-plans: $(DEBUG) ## Plans of the TPC-DS queries against their snapshots (PLANS=write: write those of all suites)
+	@bench/peers/setup.sh tests/plans
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && tests/plans/.venv/bin/python tests/plans/tpcds.py "$$scratch" && \
+	ONEHOP_PLANS=$(PLANS) ONEHOP_TPCDS="$$scratch" cargo test --locked --workspace --test plans -- \
+	    $(if $(PLANS),--include-ignored,--ignored) && echo "plans: 99 passed, 0 failed"
 
 test-mutations: $(DEBUG) $(PYTHON) ## Long: every old fault, put back, is found by random queries (NAMES="order_names ..": some)
 	$(PYTHON) tests/differential/mutations.py --onehop $(DEBUG) $(NAMES)
