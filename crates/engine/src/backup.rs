@@ -33,8 +33,9 @@ use rustix::io::Errno;
 
 use crate::catalog::{self, Catalog, Place, STORE_FILE, SegmentEntry};
 use crate::check::check_with;
-use crate::database::{Access, DatabaseOptions};
+use crate::database::DatabaseOptions;
 use crate::directory::{SEGMENTS_FOLDER, is_segment_name, no_database};
+use crate::rights::Access;
 use crate::units::plural;
 use crate::{Error, ErrorKind, Result};
 

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use onehop_io::Ledger;
 
-use crate::database::{Access, Database, DatabaseOptions};
+use crate::database::{Database, DatabaseOptions};
 use crate::repair::{self, Finding};
+use crate::rights::Access;
 use crate::{Error, ErrorKind, Result};
 
 /// What was looked at, and what is wrong with it.

@@ -48,9 +48,9 @@ use crate::orphans::Orphans;
 use crate::place::Known;
 use crate::plans::Plans;
 use crate::remote::{self, RemoteSegments};
-use crate::rights::Rights;
+use crate::rights::{Access, Rights};
+use crate::runtimes::Runtimes;
 use crate::segments::OwnSegments;
-use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
@@ -58,16 +58,6 @@ use crate::system::{self, System};
 use crate::task::{self, spawn_blocking};
 use crate::writer::{WriterPlace, Writing};
 use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session};
-
-/// May the database be changed?
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Reads and writes; no other process may have the database open.
-    #[default]
-    ReadWrite,
-    /// Reads only; other readers are welcome.
-    ReadOnly,
-}
 
 /// How to open a database.
 #[derive(Clone, Debug, Default)]

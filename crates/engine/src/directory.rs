@@ -12,10 +12,18 @@ use onehop_store::medium::NamedFile;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog};
-use crate::database::Access;
-use crate::orphans::LOST;
-use crate::remote::Orphans;
+use crate::rights::Access;
 use crate::{Error, ErrorKind, Result};
+
+/// The folder of segments that are kept, in the directory of the database.
+pub(crate) const LOST: &str = "lost+found";
+
+/// Whether files that no catalog mentions may be collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphans {
+    Collect,
+    Leave,
+}
 
 const SEGMENT_SUFFIX: &str = ".seg";
 /// The folder of segment files.

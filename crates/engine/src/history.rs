@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onehop_io::Ledger;
 
 use crate::Query;
-use crate::activity::{Activities, Observers};
+use crate::activity::Activities;
 use crate::limits::Limits;
+use crate::observer::Observers;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.
 const KEPT: usize = 256;

@@ -17,11 +17,8 @@ use onehop_store::mutant::skips;
 
 use crate::Result;
 use crate::catalog::{Catalog, RemovedSegment};
-use crate::directory::{SEGMENTS_FOLDER, is_segment_name};
+use crate::directory::{LOST, SEGMENTS_FOLDER, is_segment_name};
 use crate::segments::{MARKER_SUFFIX, marker_of};
-
-/// The folder of segments that are kept, in the directory of the database.
-pub(crate) const LOST: &str = "lost+found";
 
 /// Files in the folder of segments that no catalog mentions.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -24,11 +24,10 @@ use onehop_store::mutant::skips;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::activity::Observer;
 use crate::explain::{self, Explanation, Totals};
 use crate::limits::{Limited, Limits};
 use crate::lower::Refusal;
-use crate::statement::Action;
+use crate::observer::Observer;
 use crate::transaction::Transaction;
 use crate::watched::Watched;
 use crate::{Error, ErrorKind, Result};
@@ -52,6 +51,17 @@ pub struct Progress {
     pub done: u64,
     /// Rows in all; 0 when nobody knows.
     pub total: u64,
+}
+
+/// An effect of a statement outside of the database, or on the settings of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The statement's tag, such as `COPY FROM`.
+    pub tag: &'static str,
+    /// The path, or the name.
+    pub target: String,
+    /// The table that a file is copied from or to, if it is one.
+    pub table: Option<String>,
 }
 
 /// A running or finished statement, as seen from beside it. Shared; all methods may be called from any thread.
@@ -575,7 +585,14 @@ impl Rows {
         let schema = stream.schema();
         let account = Arc::clone(query.account());
         let task = Some(Task(tokio::spawn(query.scope().future(hand_over(stream, sender, account)))));
-        Self { schema, batches, task, limited: Some(Limited::new(query)), query: Arc::clone(query), failure: None }
+        Self {
+            schema,
+            batches,
+            task,
+            limited: Some(Limited::new(query.account(), query.limits())),
+            query: Arc::clone(query),
+            failure: None,
+        }
     }
 
     /// The same rows, whose error has a transaction fail.
@@ -599,7 +616,7 @@ impl Rows {
 
     /// Waits until their statement is stopped. A caller that keeps rows without reading them drops them then.
     pub fn stopped(&self) -> impl Future<Output = Error> + Send + 'static {
-        Limited::new(&self.query)
+        Limited::new(self.query.account(), self.query.limits())
     }
 }
 

@@ -35,9 +35,10 @@ use onehop_io::rados::{Problem, RadosVolume};
 use onehop_io::{Operation, ReadAt, Volume, WriteAt};
 
 use crate::catalog::{Catalog, SegmentPlace};
-use crate::database::Access;
+use crate::directory::Orphans;
 use crate::directory::is_segment_name;
 use crate::files::Sites;
+use crate::rights::Access;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -54,13 +55,6 @@ pub(crate) struct RemoteSegments {
     marks: Mutex<Vec<String>>,
     /// Of the names of segments that are written here.
     writer: Id,
-}
-
-/// Whether files that no catalog mentions may be collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Orphans {
-    Collect,
-    Leave,
 }
 
 /// A URL of a directory as catalogs have it: one text for one place.

@@ -11,10 +11,11 @@ use onehop_io::{Ledger, LocalFile, RequestedPath};
 use onehop_segment::Segment;
 
 use crate::catalog::{Identity, NEW_FILE, STORE_FILE, SegmentEntry};
-use crate::database::{Access, Database, DatabaseOptions};
-use crate::directory::SEGMENTS_FOLDER;
+use crate::database::{Database, DatabaseOptions};
+use crate::directory::{LOST, SEGMENTS_FOLDER};
 use crate::life;
-use crate::orphans::{LOST, Orphans};
+use crate::orphans::Orphans;
+use crate::rights::Access;
 use crate::units;
 use crate::{Error, ErrorKind, Result};
 

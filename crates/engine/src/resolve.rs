@@ -27,25 +27,17 @@ use crate::catalog::CatalogStore;
 use crate::database::Database;
 use crate::files::functions::FileCall;
 use crate::history::History;
+use crate::identifiers::{CATALOG, SCHEMA, TARGET};
 use crate::place::Known;
 use crate::postgres::{self, Scope, catalogs, information_schema};
 use crate::query::Query;
 use crate::relation::Relations;
+use crate::runtimes::Runtimes;
 use crate::scan::SegmentTable;
-use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
 use crate::system::{self, System};
 use crate::{Error, ErrorKind, files, planner};
-
-/// The catalog's name in three-part names.
-pub(crate) const CATALOG: &str = "onehop";
-/// The schema's name in two-part names, as PostgreSQL has it.
-pub(crate) const SCHEMA: &str = "public";
-
-/// The table that a statement changes, in the query that says which rows, or the rows that it has changed, in the query that says
-/// what comes back. No table has this name.
-pub(crate) const TARGET: &str = "__onehop_target";
 
 /// What [`TARGET`] is.
 #[derive(Clone, Debug)]

@@ -46,3 +46,13 @@ impl Rights {
         Err(error.with_hint(format!("this session has the role {}", self.name())))
     }
 }
+
+/// May the database be changed?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reads and writes; no other process may have the database open.
+    #[default]
+    ReadWrite,
+    /// Reads only; other readers are welcome.
+    ReadOnly,
+}

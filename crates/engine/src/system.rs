@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::learn;
 use crate::place::Known;
 use crate::query::Lowering;
-use crate::session::Runtimes;
+use crate::runtimes::Runtimes;
 use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
 

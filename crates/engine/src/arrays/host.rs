@@ -11,8 +11,8 @@ use arrow::error::ArrowError;
 use onehop_pipeline::arrays::Element;
 
 use super::{Nulls, Wanted};
-use crate::catalog::names::sql_name;
 use crate::error::nearest;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
 /// A column of which every row has a value.

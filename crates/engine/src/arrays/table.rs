@@ -18,7 +18,7 @@ use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
 use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
-use crate::catalog::definition::quoted;
+use crate::identifiers::quoted;
 use crate::limits::Limits;
 use crate::lower::{Fusing, StopOnDrop};
 use crate::place::{Placing, residence};

@@ -20,7 +20,7 @@ use super::manifest::{FILE as MANIFEST_FILE, Manifest, NEW_FILE as NEW_MANIFEST_
 use super::medium;
 use super::store::{NEW_FILE, Removed, STORE_FILE, StoreCatalog};
 use super::{Catalog, CatalogStore, SegmentPlace};
-use crate::database::Access;
+use crate::rights::Access;
 use crate::{Error, ErrorKind, Result};
 
 /// Where a database's store is.

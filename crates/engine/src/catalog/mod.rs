@@ -9,7 +9,6 @@
 //! Rows that are in no segment, and which rows of segments are deleted, are no part of the catalog: they are records
 //! beside it, and changes of the same commits.
 
-pub(crate) mod definition;
 mod deleted;
 mod manifest;
 mod medium;
@@ -29,7 +28,6 @@ use onehop_store::medium::Domain;
 use onehop_store::{Pending, Stats};
 use serde::{Deserialize, Serialize};
 
-pub use definition::Definition;
 pub(crate) use deleted::{VECTOR_ROWS, VectorRows};
 pub(crate) use manifest::FILE as MANIFEST_FILE;
 pub(crate) use migrate::{Place, copy_live, open};

@@ -84,7 +84,7 @@ pub(super) fn name_key(name: &str) -> Vec<u8> {
     let mut key = vec![LONG];
     key.extend(&name.as_bytes()[..MOST_KEY_BYTES]);
     key.extend((name.len() as u64).to_be_bytes());
-    key.extend(crate::load::partition::hash_text(name).to_be_bytes());
+    key.extend(crate::hash::hash_text(name).to_be_bytes());
     key
 }
 

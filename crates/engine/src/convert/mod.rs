@@ -21,8 +21,8 @@ pub use self::zone::Zone;
 
 use arrow::datatypes::DataType;
 
-use crate::catalog::names::sql_name;
 use crate::error::shown;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
 /// Why a string is no value of a type.

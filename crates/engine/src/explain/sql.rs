@@ -5,8 +5,8 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, Cast, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
-use crate::catalog::names::sql_name;
 use crate::planner::{self, ONE_NAN, Operation};
+use crate::type_names::sql_name;
 
 /// How tightly an expression holds together, loosest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
 use super::{Format, Union};
-use crate::catalog::names::sql_name;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
 const HINT: &str = "files of different tables cannot be read as one: name them one by one, or join their queries with \

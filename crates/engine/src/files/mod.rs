@@ -68,7 +68,7 @@ use self::positional::PositionalFormat;
 use self::respelled::Spelling;
 use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
-pub(crate) use self::store::{CountingRegistry, gone};
+pub(crate) use self::store::CountingRegistry;
 use crate::convert::Zone;
 use crate::encoded::entered;
 use crate::limits::go_on;

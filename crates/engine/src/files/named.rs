@@ -47,10 +47,9 @@ use super::footers::Footers;
 use super::respelled::{self, Respelling, Spelling};
 use super::site::{of_cluster, refused_by_cluster};
 use super::sized::cut;
-use super::store::Changed;
 use super::{Names, directory_columns, uncertain_statistics};
 use crate::encoded::entered_batch;
-use crate::error::{causes, within};
+use crate::error::{Changed, causes, within};
 use crate::{Error, ErrorKind};
 
 #[derive(Clone, Debug)]

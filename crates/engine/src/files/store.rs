@@ -29,9 +29,8 @@ use onehop_io::{Hop, Ledger, Operation};
 use url::{Position, Url};
 
 use super::site::count_buffered;
-use crate::error::within;
+use crate::error::Changed;
 use crate::task::spawn_blocking;
-use crate::{Error, ErrorKind};
 
 /// Gives out the local file system with a ledger, and what was registered for this statement.
 #[derive(Debug)]
@@ -92,25 +91,6 @@ struct Identity {
     modified: (i64, i64),
 }
 
-/// A file is not the one that its statement saw before.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("cannot read '{name}': it was replaced, changed or removed while it was read")]
-pub(super) struct Changed {
-    name: String,
-}
-
-impl Changed {
-    fn at(location: &StorePath) -> object_store::Error {
-        let name = format!("/{location}");
-        object_store::Error::Generic { store: "local", source: Self { name }.into() }
-    }
-
-    /// Under the name that the statement has for the file.
-    pub fn named(&self, name: &str) -> Self {
-        Self { name: name.into() }
-    }
-}
-
 impl Seen {
     /// That this is the file that was seen first under this name.
     fn check(&self, location: &StorePath, file: &File) -> object_store::Result<()> {
@@ -154,21 +134,6 @@ fn read_ranges(file: &File, path: &Path, ranges: &[Range<u64>]) -> object_store:
 impl fmt::Display for CountingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
-    }
-}
-
-/// What a store says about a file that has gone since its statement began, of whatever site.
-pub(crate) fn gone(e: &object_store::Error) -> Option<Error> {
-    match (within::<Changed>(e), e) {
-        (Some(changed), _) => Some(changed.clone().into()),
-        (None, object_store::Error::NotFound { path, .. }) => Some(Changed { name: format!("/{path}") }.into()),
-        _ => None,
-    }
-}
-
-impl From<Changed> for Error {
-    fn from(changed: Changed) -> Self {
-        Self::new(ErrorKind::Conflict, changed.to_string()).with_hint("run the statement again").with_source(changed)
     }
 }
 

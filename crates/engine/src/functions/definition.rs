@@ -8,9 +8,10 @@ use arrow::datatypes::{DataType, Field};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Catalog;
-use crate::catalog::definition::quoted;
-use crate::catalog::names::{parse_type, sql_name, type_name, written};
+use crate::catalog::names::parse_type;
 use crate::error::NEWER;
+use crate::identifiers::quoted;
+use crate::type_names::{sql_name, type_name, written};
 use crate::{Error, ErrorKind, Result};
 
 /// What it is written in.

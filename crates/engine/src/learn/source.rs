@@ -12,9 +12,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::device;
 use super::rows::Target;
+use crate::identifiers::normal;
 use crate::lower::{DeviceFit, plan_fit};
 use crate::query::Query;
-use crate::statement::normal;
 use crate::{Error, ErrorKind, Result, files, planner};
 
 /// Where rows come from. All are SQL's texts.

@@ -12,6 +12,7 @@ use datafusion::common::ScalarValue;
 use onehop_segment::{ColumnType, Comparison, Predicate, Value};
 
 use crate::catalog::{ListPartition, PartitionBy, RangePartition, TableEntry};
+use crate::hash::{hash_text, mix};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -185,20 +186,6 @@ fn list(partitions: &[ListPartition], data_type: &DataType, column: &str) -> Res
         }
     }
     Ok(Method::List { values, null, default })
-}
-
-/// SplitMix64's finaliser.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-pub(crate) fn hash_text(text: &str) -> u64 {
-    // Two CRCs with different starts make 64 bits that any implementation can repeat.
-    let low = crc32c::crc32c(text.as_bytes());
-    let high = crc32c::crc32c_append(0x9e37_79b9, text.as_bytes());
-    mix(u64::from(high) << 32 | u64::from(low))
 }
 
 /// Part of the format: integers, dates and timestamps hash as 64-bit values, text by its bytes.

@@ -16,8 +16,8 @@ use onehop_pipeline::{Expr as Pipeline, Type, Value};
 
 use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
-use crate::catalog::names::sql_name;
 use crate::planner::{POSITIVE_ZERO, as_any_cast, average, room_for};
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// How a column of the answer is made of the pipeline's.

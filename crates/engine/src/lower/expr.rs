@@ -20,8 +20,8 @@ use super::relation::Relation;
 use super::sql::Names;
 use super::text::{TextFunction, canonical};
 use super::{Lowered, because};
-use crate::catalog::names::sql_name;
 use crate::planner::{ONE_NAN, Operation, as_lossy_cast, operation_of, room_for};
+use crate::type_names::sql_name;
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {

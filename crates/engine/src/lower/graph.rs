@@ -303,7 +303,7 @@ impl Graph {
     /// Why a node is not taken apart.
     fn reason_of(&self, plan: &LogicalPlan) -> String {
         match plan {
-            LogicalPlan::TableScan(scan) if scan.table_name.table() == crate::resolve::TARGET => {
+            LogicalPlan::TableScan(scan) if scan.table_name.table() == crate::identifiers::TARGET => {
                 "the rows that are to be changed".into()
             }
             LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),

@@ -12,8 +12,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
 use super::graph::relation_of;
 use super::relation::{Relation, named, original};
-use crate::catalog::names::sql_name;
 use crate::planner::{ONE_NAN, Operation, as_lossy_cast, operation_of};
+use crate::type_names::sql_name;
 
 /// Longer texts are cut: the operator that matters is named by the first of it.
 const MOST_CHARS: usize = 160;

@@ -5,8 +5,8 @@ use datafusion::logical_expr::Expr;
 
 use super::graph::{Graph, relation_of};
 use super::relation::{named, original};
-use crate::catalog::definition::quoted;
 use crate::explain::Printer;
+use crate::identifiers::quoted;
 
 /// What a pipeline does.
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::functions;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// An error for the first call with a clause that means nothing.

@@ -38,7 +38,7 @@ use datafusion::physical_expr_common::datum::apply;
 use datafusion::prelude::Expr;
 
 use super::expressions;
-use crate::catalog::names::sql_name;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
 /// Whether an expression is one of ours, whose arguments are integers of one type.

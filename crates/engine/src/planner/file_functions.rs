@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::visit_statement;
 use crate::files::functions::{self, FileCall};
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     let TableFactor::Table { name, args, alias, .. } = table else { return };

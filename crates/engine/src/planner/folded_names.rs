@@ -33,8 +33,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::scopes::{LookUp, Outputs, Relation, Scope, only};
 use super::{file_functions, outer_aggregates, output_names, using_joins, visit_statement};
-use crate::resolve::{Names, SCHEMA};
-use crate::statement::normal;
+use crate::identifiers::{SCHEMA, normal};
+use crate::resolve::Names;
 use crate::{Error, Result};
 
 /// True if a statement has subqueries in expressions, or LATERAL ones, or names of three words:

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::expressions::call;
 use crate::error::nearest;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Object};
 
 /// (name, DataFusion's name)

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::output_names;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// Sets that a GROUP BY may stand for, and columns of a CUBE: as in PostgreSQL.

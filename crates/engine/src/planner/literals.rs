@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{
     WindowType,
 };
 
+use crate::identifiers::normal;
 use crate::postgres::interval_text;
-use crate::statement::normal;
 
 /// Digits of the widest decimal that columns can have.
 pub(super) const DECIMAL_DIGITS: usize = 38;

@@ -38,7 +38,7 @@ use onehop_pipeline::decimal::{to_double, to_real};
 
 use super::expressions;
 use super::floats_beside_decimals::COMPARISONS;
-use crate::catalog::names::sql_name;
+use crate::type_names::sql_name;
 
 /// After types are settled, and after all other rules that look at casts.
 #[derive(Debug)]

@@ -177,17 +177,17 @@ pub(crate) use self::folded_names::as_named;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::guards::guarded_expression;
 pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
-pub(crate) use self::nesting::{MAX_NESTED, settle};
+pub(crate) use self::nesting::settle;
 pub(crate) use self::one_nan::ONE_NAN;
 pub(crate) use self::refused::check_table;
 use self::retries::Hints;
 pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 use self::scopes::LookUp;
-pub(crate) use self::scopes::ambiguous;
 pub(crate) use self::unseen::is_unseen;
 pub(crate) use self::without::check as check_left_out;
 use self::without::keeps;
+use crate::error::MAX_NESTED;
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Result, learn, lower, query};
 
@@ -425,7 +425,7 @@ pub(crate) fn parse_tokens<T>(
     let dialect = Dialect::for_tokens(tokens.len());
     let parsed = stacker::maybe_grow(stack_bytes, stack_bytes, || {
         let builder = DFParserBuilder::new(row_locks::plain(from_first::complete(tokens)));
-        parse(&mut builder.with_dialect(&dialect).with_recursion_limit(nesting::MAX_NESTED).build()?)
+        parse(&mut builder.with_dialect(&dialect).with_recursion_limit(MAX_NESTED).build()?)
     });
     match parsed {
         Err(_) if dialect.gave_up() => Err(Error::new(ErrorKind::Syntax, "the statement cannot be parsed")

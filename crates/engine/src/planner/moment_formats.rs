@@ -6,8 +6,8 @@
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Value};
 
 use super::expressions::call;
+use crate::identifiers::normal;
 use crate::postgres::functions::UNKNOWN_FORMAT;
-use crate::statement::normal;
 
 /// The longest first, of those that begin alike.
 const FIELDS: [(&str, &str); 34] = [

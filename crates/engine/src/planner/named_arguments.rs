@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::expressions::call;
+use crate::identifiers::normal;
 use crate::learn;
-use crate::statement::normal;
 
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     let TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };

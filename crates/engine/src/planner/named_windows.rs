@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowSpec, WindowType,
 };
 
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// Replaces the names of windows in a SELECT and in the ORDER BY of its query.

@@ -40,9 +40,6 @@ const MAX_OPERATORS: usize = 500;
 /// Tables that one FROM may join: each is an operator above the one before.
 const MAX_JOINS: usize = 200;
 
-/// Brackets, subqueries, CASEs and the like in each other: what the parser itself counts. It says so where it stands.
-pub(crate) const MAX_NESTED: usize = 160;
-
 /// SELECTs that one statement may have. The optimizer walks all of them some dozens of times.
 const MAX_SELECTS: usize = 5_000;
 

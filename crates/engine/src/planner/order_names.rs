@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::output_names::path;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// What a key is called; a number follows.
 const KEY: &str = "__key";

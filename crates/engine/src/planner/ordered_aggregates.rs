@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::output_names;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind};
 
 /// Gives `any_value` in an order the function that minds orders, and every aggregate an order

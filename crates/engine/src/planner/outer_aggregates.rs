@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::same_names;
 use super::scopes::Scope;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// `(SELECT sum(x))` as `(sum(x))`.

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     visit_expressions_mut,
 };
 
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// `in_star`: names that `*` is known to have a column of.
 pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {

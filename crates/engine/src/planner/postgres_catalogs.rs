@@ -16,9 +16,9 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::expressions::call;
 use super::functions;
+use crate::identifiers::normal;
 use crate::postgres::functions::{REGCLASS_IN, REGCLASS_OUT, REGTYPE_IN};
 use crate::postgres::{SCHEMA, catalogs};
-use crate::statement::normal;
 
 /// Functions that make one row of many.
 const AGGREGATES: [&str; 10] =

@@ -27,8 +27,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::array_literals::MAKE_ARRAY;
 use super::subquery_lists::SET_OF;
 use super::{equal_values, exact_comparisons, expressions};
-use crate::catalog::names::sql_name;
 use crate::postgres::array_text;
+use crate::type_names::sql_name;
 
 /// `x = ANY (SELECT ..)` as `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` as `x NOT IN (SELECT ..)`.
 pub(super) fn rewrite_to_in(expr: &mut Expr) {

@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::literals::DECIMAL_DIGITS;
 use super::{functions, order_names, same_names};
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// An error for a statement that must not be planned.

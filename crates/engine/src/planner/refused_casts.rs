@@ -13,7 +13,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 use super::lossy_casts::as_any_cast;
-use crate::catalog::names::sql_name;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind};
 
 /// Before DataFusion settles types: of casts that are written.

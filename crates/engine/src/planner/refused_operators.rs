@@ -19,7 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
 use super::expressions;
-use crate::catalog::names::sql_name;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind};
 
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use regex::{Regex, RegexBuilder};
 
 use super::expressions::call;
 use super::functions::plain_arguments;
+use crate::identifiers::normal;
 use crate::limits::{go_on, go_on_with};
-use crate::statement::normal;
 use crate::{Error, ErrorKind, Rule};
 
 /// The name in SQL.

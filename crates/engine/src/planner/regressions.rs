@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, Ident, ObjectName, ObjectNamePart, Value,
 };
 
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::Function(call) = &*expr else { return };

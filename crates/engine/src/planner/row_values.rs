@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::correlated_subqueries::ROWS;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// Before what is within it.
 pub(super) fn rewrite_conditions(select: &mut Select) {

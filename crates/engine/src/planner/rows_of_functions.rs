@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{functions, template, visit_statement};
 use crate::functions::columns_of_rows;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// Puts queries in the place of such functions.

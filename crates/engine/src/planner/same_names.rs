@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::functions;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// The query's own SELECT with its ORDER BY.
 pub(super) fn rewrite_query(query: &mut Query) {

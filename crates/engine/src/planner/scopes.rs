@@ -19,8 +19,8 @@ use datafusion::sql::sqlparser::ast::Ident;
 
 use super::spellings::Spellings;
 use super::using_joins;
-use crate::error::unknown_qualifier;
-use crate::statement::normal;
+use crate::error::{ambiguous, unknown_qualifier};
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Object, Result};
 
 /// A table in FROM.
@@ -296,16 +296,6 @@ impl<'a> Scope<'a> {
             None => return Err(ambiguous(column, names())),
         };
         Ok(table.map(|table| vec![table, column.clone()]))
-    }
-}
-
-/// A name of columns of several tables.
-pub(crate) fn ambiguous<'n>(column: &str, tables: impl Iterator<Item = &'n str>) -> Error {
-    let error = Error::new(ErrorKind::Invalid, format!("the column \"{column}\" is ambiguous")).of(Object::Column);
-    let columns: Vec<String> = tables.map(|table| format!("{table}.{column}")).collect();
-    match columns.is_empty() {
-        true => error.with_hint(format!("the table's name says which one: t.{column}")),
-        false => error.with_hint(format!("it may be {}", columns.join(" or "))),
     }
 }
 

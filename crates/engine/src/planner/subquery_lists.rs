@@ -37,7 +37,7 @@ use datafusion::prelude::Expr;
 use datafusion::sql::sqlparser::ast::{self, FunctionArguments, ObjectNamePart};
 
 use super::{expressions, float_extremes, quantified, unnesting};
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// A list of all rows, in the subquery's order.
 pub(super) const ARRAY_OF: &str = "__array_of";

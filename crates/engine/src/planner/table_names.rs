@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::visit_statement;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// What is put before a table's name.
 const PREFIX: &str = "__table_";

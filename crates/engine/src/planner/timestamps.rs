@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::expressions::call;
 use super::template;
 use super::zoned_moments::TIMEZONE;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// The type in Arrow's words; `None` of a precision that is none.
 pub(super) fn sql_type(precision: Option<u64>, zone: TimezoneInfo) -> Option<ArrowType> {

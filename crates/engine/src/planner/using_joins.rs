@@ -43,7 +43,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::spellings::Spellings;
-use crate::statement::normal;
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind};
 
 /// The operator around a column without a table; no text parses to it.

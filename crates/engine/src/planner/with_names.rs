@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, VisitMut, VisitorMut,
 };
 
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// The names that the queries around have given.
 #[derive(Default)]

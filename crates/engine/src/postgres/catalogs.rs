@@ -310,7 +310,7 @@ fn settings(scope: &Scope) -> Vec<Row> {
 fn tables(scope: &Scope) -> Vec<Row> {
     let all = scope.snapshot.tables().map(|table| {
         row! {
-            "schemaname": crate::resolve::SCHEMA, "tablename": table.name.as_str(), "tableowner": scope.client.user.as_str(),
+            "schemaname": crate::identifiers::SCHEMA, "tablename": table.name.as_str(), "tableowner": scope.client.user.as_str(),
             "hasindexes": false, "hasrules": false, "hastriggers": false, "rowsecurity": false,
         }
     });
@@ -321,7 +321,7 @@ fn view_rows(scope: &Scope) -> Vec<Row> {
     let catalog: &Catalog = &scope.snapshot.catalog;
     let all = catalog.views.iter().map(|(name, text)| {
         row! {
-            "schemaname": crate::resolve::SCHEMA, "viewname": name.as_str(), "viewowner": scope.client.user.as_str(),
+            "schemaname": crate::identifiers::SCHEMA, "viewname": name.as_str(), "viewowner": scope.client.user.as_str(),
             "definition": text.as_str(),
         }
     });

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::types;
-use crate::statement::normal;
+use crate::identifiers::normal;
 
 /// Of what has no name of its own.
 const NONE: &str = "?column?";

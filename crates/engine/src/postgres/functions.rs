@@ -79,7 +79,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("version", Returns::Text, |_, _| {
         Ok(text(format!("PostgreSQL {SERVER_VERSION}, an analytical engine that speaks PostgreSQL's protocol")))
     }),
-    ("current_schema", Returns::Text, |_, _| Ok(text(crate::resolve::SCHEMA))),
+    ("current_schema", Returns::Text, |_, _| Ok(text(crate::identifiers::SCHEMA))),
     ("current_schemas", Returns::Texts, current_schemas),
     ("current_database", Returns::Text, |scope, _| Ok(text(&scope.client.database))),
     ("current_catalog", Returns::Text, |scope, _| Ok(text(&scope.client.database))),
@@ -313,7 +313,7 @@ fn regclass_out(scope: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     };
     let found = relations(&scope.snapshot).into_iter().find(|relation| relation.oid == oid);
     Ok(text(match found {
-        Some(relation) => crate::catalog::definition::quoted(relation.name),
+        Some(relation) => crate::identifiers::quoted(relation.name),
         None if oid == 0 => "-".into(),
         None => oid.to_string(),
     }))
@@ -334,7 +334,7 @@ fn to_regtype(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
 
 fn current_schemas(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     let with_implicit = matches!(values.first(), Some(ScalarValue::Boolean(Some(true))));
-    let all = with_implicit.then_some(super::SCHEMA).into_iter().chain([crate::resolve::SCHEMA]);
+    let all = with_implicit.then_some(super::SCHEMA).into_iter().chain([crate::identifiers::SCHEMA]);
     let all: Vec<ScalarValue> = all.map(text).collect();
     Ok(ScalarValue::List(ScalarValue::new_list(&all, &DataType::Utf8, true)))
 }
@@ -469,5 +469,5 @@ fn quote_literal(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
 }
 
 fn quote_ident(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
-    Ok(ScalarValue::Utf8(string(values, 0).map(|name| crate::catalog::definition::quoted(&name))))
+    Ok(ScalarValue::Utf8(string(values, 0).map(|name| crate::identifiers::quoted(&name))))
 }

@@ -92,7 +92,7 @@ fn schemata(scope: &Scope) -> Vec<Row> {
             "schema_owner": scope.client.user.as_str(),
         }
     };
-    [crate::resolve::SCHEMA, super::SCHEMA, super::INFORMATION_SCHEMA].into_iter().map(one).collect()
+    [crate::identifiers::SCHEMA, super::SCHEMA, super::INFORMATION_SCHEMA].into_iter().map(one).collect()
 }
 
 fn table_row(scope: &Scope, relation: &Relation<'_>) -> Row {
@@ -116,7 +116,7 @@ fn table_row(scope: &Scope, relation: &Relation<'_>) -> Row {
 fn view_rows(scope: &Scope) -> Vec<Row> {
     let all = scope.snapshot.catalog.views.iter().map(|(name, text)| {
         row! {
-            "table_catalog": scope.client.database.as_str(), "table_schema": crate::resolve::SCHEMA,
+            "table_catalog": scope.client.database.as_str(), "table_schema": crate::identifiers::SCHEMA,
             "table_name": name.as_str(), "view_definition": text.as_str(), "check_option": "NONE", "is_updatable": "NO",
             "is_insertable_into": "NO", "is_trigger_updatable": "NO", "is_trigger_deletable": "NO",
             "is_trigger_insertable_into": "NO",

@@ -111,7 +111,7 @@ fn split_name(text: &str) -> (Option<String>, String) {
 pub(crate) fn schema_name(oid: i64) -> Option<&'static str> {
     match oid {
         PG_CATALOG => Some(super::SCHEMA),
-        PUBLIC => Some(crate::resolve::SCHEMA),
+        PUBLIC => Some(crate::identifiers::SCHEMA),
         INFORMATION_SCHEMA => Some(super::INFORMATION_SCHEMA),
         _ => None,
     }

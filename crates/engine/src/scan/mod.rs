@@ -28,9 +28,9 @@ use onehop_pipeline::Changes;
 use onehop_segment::{BlockList, ColumnType, DeletedBlock, DeletedRows, Predicate, Segment};
 
 use crate::Result;
-use crate::catalog::definition::quoted;
 use crate::explain::Printer;
 use crate::fresh::{FreshRows, ROW_ADDRESS};
+use crate::identifiers::quoted;
 use crate::load::partition;
 use crate::lower::Fusing;
 use crate::snapshot::Table;

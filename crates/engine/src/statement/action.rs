@@ -7,18 +7,8 @@
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
 use super::{Statement, attach::Attach};
+use crate::query::Action;
 use crate::settings::reaches_outside;
-
-/// An effect of a statement outside of the database, or on the settings of the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
-    /// The statement's tag, such as `COPY FROM`.
-    pub tag: &'static str,
-    /// The path, or the name.
-    pub target: String,
-    /// The table that a file is copied from or to, if it is one.
-    pub table: Option<String>,
-}
 
 /// The action of a statement, unless it stays within the database.
 pub(super) fn of(statement: &Statement) -> Option<Action> {

@@ -7,13 +7,14 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use onehop_postgres::Server;
 
-use super::{Context, Statement, done, normal, parse_word};
+use super::{Context, Statement, done, parse_word};
+use crate::identifiers::normal;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
 /// Names that mean something else as a schema or a catalog.
 const TAKEN: [&str; 5] =
-    [crate::resolve::CATALOG, crate::resolve::SCHEMA, crate::postgres::SCHEMA, "information_schema", "pg_temp"];
+    [crate::identifiers::CATALOG, crate::identifiers::SCHEMA, crate::postgres::SCHEMA, "information_schema", "pg_temp"];
 
 /// The parsed statement.
 #[derive(Debug)]

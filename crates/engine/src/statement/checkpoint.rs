@@ -18,8 +18,8 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use onehop_store::mutant::skips;
 
 use super::{Context, done, insert, modify, table_name};
-use crate::catalog::definition::quoted;
 use crate::edit::TableEdit;
+use crate::identifiers::quoted;
 use crate::load::Beside;
 use crate::query::Done;
 use crate::snapshot::{Table, TableSegment};

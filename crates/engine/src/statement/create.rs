@@ -24,18 +24,19 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use onehop_segment::ColumnType;
 
-use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word, residence};
-use crate::catalog::names::type_name;
+use super::{Context, done, insert, new_name, parse_name_list, parse_word, residence};
 use crate::catalog::{
     Catalog, Change, ColumnEntry, ListPartition, MOST_PARTITIONS, PartitionBy, RangePartition, SegmentEntry, TableEntry,
 };
 use crate::error::nearest;
+use crate::identifiers::normal;
 use crate::load::partition::{Router, can_hash};
 use crate::load::{Beside, Target};
 use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;
 use crate::temporary::OnCommit;
+use crate::type_names::type_name;
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.

@@ -18,10 +18,10 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, Statement, locking, parse_tokens, transaction};
-use crate::catalog::names::sql_name;
 use crate::planner;
 use crate::postgres::column_names::ColumnNames;
 use crate::prepared::Prepared;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
 /// What kind of statement one is, as far as it matters to whoever carries its outcome to a client.

@@ -9,10 +9,11 @@ use datafusion::sql::sqlparser::ast::{
     FunctionCalledOnNull, FunctionReturnType, OperateFunctionArg, Value,
 };
 
-use super::{Context, done, new_name, normal};
+use super::{Context, done, new_name};
 use crate::arrays;
 use crate::catalog::Change;
 use crate::functions::{self, Behavior, Function, Language, OnNull, Parameter};
+use crate::identifiers::normal;
 use crate::planner;
 use crate::query::Done;
 use crate::task::spawn_blocking;

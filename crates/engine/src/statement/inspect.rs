@@ -9,9 +9,9 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, table_name};
-use crate::catalog::definition::definition;
-use crate::catalog::names::sql_name;
+use crate::definition::definition;
 use crate::query::{Output, Rows};
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result, system};
 
 /// The parsed statement.

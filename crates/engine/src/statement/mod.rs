@@ -38,13 +38,12 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::{
-    DiscardObject, Ident, ObjectName, ObjectNamePart, ObjectType, Query as SqlQuery, ShowCreateObject, Statement as Sql,
+    DiscardObject, ObjectName, ObjectNamePart, ObjectType, Query as SqlQuery, ShowCreateObject, Statement as Sql,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-pub use self::action::Action;
 pub(crate) use self::copy::parse_client as client_copy;
 pub use self::copy::{ClientCopy, CopyDirection, CopyFormat};
 pub use self::describe::{Described, StatementKind};
@@ -55,6 +54,7 @@ pub(crate) use self::set::with_unit;
 pub(crate) use self::shapes::Shapes;
 pub(crate) use self::values::Template;
 use crate::database::Database;
+use crate::identifiers::normal;
 use crate::limits::may_keep;
 use crate::load::Target;
 use crate::lower::Optimized;
@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
         Ok(self.with_state(&self.snapshot, Names::of_database(self.state()?)))
     }
 
-    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
+    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::identifiers::TARGET`].
     fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Result<Self> {
         let target = TargetRows::Table(Arc::clone(target));
         Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
@@ -772,8 +772,8 @@ fn table_name(name: &ObjectName) -> Result<String> {
     }
     let is_qualified_well = match parts.as_slice() {
         [_] => true,
-        [schema, _] => schema == crate::resolve::SCHEMA,
-        [catalog, schema, _] => catalog == crate::resolve::CATALOG && schema == crate::resolve::SCHEMA,
+        [schema, _] => schema == crate::identifiers::SCHEMA,
+        [catalog, schema, _] => catalog == crate::identifiers::CATALOG && schema == crate::identifiers::SCHEMA,
         _ => false,
     };
     match parts.pop() {
@@ -812,7 +812,7 @@ pub(crate) fn check_new_name(name: &str) -> Result<()> {
             Error::new(ErrorKind::Invalid, format!("\"{name}\" reads as the path of a file, so it cannot be a name"));
         return Err(error.with_hint("names with a slash, a star or the extension of a file format are paths"));
     }
-    if name == crate::resolve::TARGET {
+    if name == crate::identifiers::TARGET {
         return Err(Error::new(ErrorKind::Invalid, format!("\"{name}\" is a name of ours, so it cannot be a table's")));
     }
     if crate::system::NAMES.contains(&name) || crate::postgres::catalogs::schema(name).is_some() {
@@ -825,11 +825,6 @@ fn bad_name(name: &ObjectName) -> Error {
     // As it is written without quotes.
     let parts: Vec<&str> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(|word| word.value.as_str()).collect();
     crate::resolve::no_schema(&parts.join("."))
-}
-
-/// An identifier as a name: unquoted letters are small.
-pub(crate) fn normal(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 fn parse_name_list(parser: &mut Parser<'_>) -> std::result::Result<Vec<String>, ParserError> {

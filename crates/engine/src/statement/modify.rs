@@ -4,7 +4,7 @@
 //! TRUNCATE [TABLE] table, ...
 //! ```
 //! Which rows, and what becomes of them, is a query: `SELECT address, new values FROM table WHERE condition`, with the table
-//! under a name ([`crate::resolve::TARGET`]) that has a column of addresses besides. So conditions and values mean what they mean in
+//! under a name ([`crate::identifiers::TARGET`]) that has a column of addresses besides. So conditions and values mean what they mean in
 //! any query, subqueries over the table itself included, which see it as it was. An updated row is deleted and inserted.
 
 use std::collections::{BTreeMap, HashSet};
@@ -21,15 +21,15 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::describe::equalities;
 use super::locking::{self, Locks};
 use super::returning::Returning;
-use super::{Context, done, insert, named, normal, table_name};
+use super::{Context, done, insert, named, table_name};
 use crate::edit::TableEdit;
 use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
+use crate::identifiers::{TARGET, normal};
 use crate::load::{self, Addresses, Beside, KeptRows};
 use crate::planner;
 use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
-use crate::resolve::TARGET;
 use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Object, Result, Rule};
 

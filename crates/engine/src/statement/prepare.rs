@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as Sql, UnaryOperator, Value as Literal};
 
-use super::{Context, Statement, Template, done, normal, parse_tokens};
+use super::{Context, Statement, Template, done, parse_tokens};
 use crate::error::Object;
+use crate::identifiers::normal;
 use crate::limits::may_keep;
 use crate::prepared::{Prepared, Value};
 use crate::query::Done;

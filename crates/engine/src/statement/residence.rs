@@ -19,9 +19,10 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Context, Statement, done, normal, parse_name_list, parse_word, table_name};
+use super::{Context, Statement, done, parse_name_list, parse_word, table_name};
 use crate::catalog::Change;
 use crate::error::nearest;
+use crate::identifiers::normal;
 use crate::lower::Fusing;
 use crate::place::homes::{Homes, device_names};
 use crate::place::residence::{self, LoadedTable, Wanted};

@@ -12,8 +12,8 @@ use arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{Insert, ObjectName, ObjectNamePart, Query, SetExpr, TableFactor, TableObject};
 
 use super::modify::{cast, sql_type};
-use crate::catalog::definition::quoted;
 use crate::error::nearest;
+use crate::identifiers::quoted;
 use crate::planner;
 use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Object, Result, Rule};

@@ -12,7 +12,8 @@ use datafusion::sql::sqlparser::ast::{
     Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, TransactionModifier,
 };
 
-use super::{Context, checkpoint, done, normal, residence};
+use super::{Context, checkpoint, done, residence};
+use crate::identifiers::normal;
 use crate::query::Done;
 use crate::temporary::Temporary;
 use crate::transaction::{Ended, Transaction, refuse_failed};

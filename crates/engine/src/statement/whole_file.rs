@@ -14,9 +14,9 @@ use datafusion::sql::sqlparser::ast::{
     Expr, LimitClause, ObjectNamePart, Query, SetExpr, Statement as Sql, TableFactor, Value,
 };
 
-use super::{Context, normal};
+use super::Context;
 use crate::files::functions::{self, FileCall};
-use crate::resolve::{CATALOG, SCHEMA};
+use crate::identifiers::{CATALOG, SCHEMA, normal};
 use crate::{Error, ErrorKind, Result, files, planner};
 
 /// Fewer columns are planned like those of any other table.

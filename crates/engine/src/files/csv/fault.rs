@@ -8,10 +8,10 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 
 use super::Types;
-use crate::catalog::names::sql_name;
 use crate::convert::Misfit;
 use crate::files::over_memory;
 use crate::files::site::{of_cluster, refused};
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind};
 
 /// So many letters of a value are shown.

@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::super::{normal, syntax, table_name};
+use super::super::{syntax, table_name};
+use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result, planner};
 
 /// Which way rows go.

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan, LogicalPlanBuilder};
 
-use crate::catalog::definition::quoted;
-use crate::catalog::names::sql_name;
 use crate::files::Format;
+use crate::identifiers::quoted;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
 /// The rows of a plan in types that the format has.

@@ -10,11 +10,15 @@ use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
 use onehop_io::rados::{self, Problem};
 
+pub(crate) use self::changed_file::Changed;
 pub(crate) use self::suggest::nearest;
-use crate::catalog::names::sql_name;
-use crate::files;
-use crate::planner::{MAX_NESTED, ambiguous};
+use crate::type_names::sql_name;
 use crate::type_words;
+
+mod changed_file;
+
+/// Depth of brackets, subqueries and CASEs within each other that the parser accepts.
+pub(crate) const MAX_NESTED: usize = 160;
 
 /// The result of anything the engine does.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -406,7 +410,7 @@ impl From<arrow::error::ArrowError> for Error {
 impl From<DataFusionError> for Error {
     fn from(e: DataFusionError) -> Self {
         if let DataFusionError::ObjectStore(e) = &e
-            && let Some(gone) = files::gone(e)
+            && let Some(gone) = changed_file::gone(e)
         {
             return gone;
         }
@@ -625,6 +629,16 @@ fn chain(e: &(dyn std::error::Error + 'static)) -> String {
         }
     }
     text
+}
+
+/// The error of a column name that several tables have.
+pub(crate) fn ambiguous<'n>(column: &str, tables: impl Iterator<Item = &'n str>) -> Error {
+    let error = Error::new(ErrorKind::Invalid, format!("the column \"{column}\" is ambiguous")).of(Object::Column);
+    let columns: Vec<String> = tables.map(|table| format!("{table}.{column}")).collect();
+    match columns.is_empty() {
+        true => error.with_hint(format!("the table's name says which one: t.{column}")),
+        false => error.with_hint(format!("it may be {}", columns.join(" or "))),
+    }
 }
 
 /// The outermost cause of a kind, or the error itself.

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use arrow::datatypes::DataType;
-use datafusion::execution::disk_manager::DiskManagerBuilder;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
@@ -19,13 +17,14 @@ use onehop_postgres::Server;
 
 use crate::arrays::Exporting;
 use crate::attached::Attached;
-use crate::catalog::{Definition, definition};
 use crate::database::Database;
+use crate::definition::{self, Definition};
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::{self, CountingRegistry, Sites};
 use crate::functions;
+use crate::identifiers::{CATALOG, SCHEMA};
 use crate::learn::Learning;
-use crate::limits::{self, Limits};
+use crate::limits::Limits;
 use crate::lower::Fusing;
 use crate::memory_pool;
 use crate::place::Placing;
@@ -37,6 +36,7 @@ use crate::query::panicked;
 use crate::relation::{Relation, Relations};
 use crate::resolve::{self, Names as BoundNames};
 use crate::rights::Rights;
+use crate::runtimes::Runtimes;
 use crate::settings::{Setting, SettingSource, Settings};
 use crate::snapshot::Snapshot;
 use crate::spill::SpillFiles;
@@ -44,6 +44,9 @@ use crate::statement::{self, ClientCopy, Context, Described, Shapes, Work};
 use crate::temporary::Temporary;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+
+mod deadline;
 
 /// A session. Statements of one session run one after the other; sessions run side by side.
 pub struct Session {
@@ -388,7 +391,7 @@ impl Session {
 
     /// Ends, with its error, when a statement that has come and not begun is out of time.
     pub async fn out_of_time(&self) -> Error {
-        limits::out_of_time(self).await
+        deadline::out_of_time(self).await
     }
 
     /// What a statement may take that comes to it.
@@ -400,7 +403,7 @@ impl Session {
     /// Ends, with its error, when the statement that came after `before` was stopped by a limit and its work
     /// has not said so: it may compute for long. To be polled by a thread that computes nothing.
     pub async fn overdue(&self, before: &Arc<Query>) -> Error {
-        limits::overdue(self, before).await
+        deadline::overdue(self, before).await
     }
 
     /// The database.
@@ -640,7 +643,7 @@ pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<
     let guard = CancelOnDrop::new(query);
     let work = AssertUnwindSafe(work).catch_unwind();
     let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
-    let outcome = limits::hold(query, query.scope().future(work)).await;
+    let outcome = deadline::hold(query, query.scope().future(work)).await;
     let outcome = outcome.map_err(|e| query.explain(e)).inspect_err(|e| query.failed(e));
     if !outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
         guard.disarm();
@@ -681,7 +684,7 @@ impl Base {
             .with_target_partitions(settings.threads())
             .with_sort_spill_reservation_bytes(memory_pool::to_merge(settings.memory_limit_bytes(), settings.threads()))
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA)
+            .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
         let state = files::json::configure(planner::configure(config, builder)).build();
@@ -689,37 +692,4 @@ impl Base {
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })
     }
-}
-
-/// What statements run in: memory and a place for what is spilled. Sessions that have the same limit and the same place share
-/// one, so that `memory_limit` is what all of them may have together.
-#[derive(Debug, Default)]
-pub(crate) struct Runtimes(Mutex<HashMap<(u64, PathBuf), Weak<RuntimeEnv>>>);
-
-impl Runtimes {
-    /// For each limit that is in force, how much statements have asked for.
-    pub fn memory(&self) -> Vec<(u64, u64)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = |runtime: Arc<RuntimeEnv>| runtime.memory_pool.reserved() as u64;
-        all.iter().filter_map(|((limit, _), runtime)| Some((*limit, used(runtime.upgrade()?)))).collect()
-    }
-
-    fn of(&self, settings: &Settings) -> Result<Arc<RuntimeEnv>> {
-        let key = (settings.memory_limit_bytes(), settings.temp_directory());
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(runtime) = all.get(&key).and_then(Weak::upgrade) {
-            return Ok(runtime);
-        }
-        all.retain(|_, runtime| runtime.strong_count() > 0);
-        let runtime = runtime(settings)?;
-        all.insert(key, Arc::downgrade(&runtime));
-        Ok(runtime)
-    }
-}
-
-fn runtime(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
-    let pool = memory_pool::pool(settings.memory_limit_bytes());
-    let files = Arc::new(SpillFiles::new(settings.temp_directory()));
-    let disk = DiskManagerBuilder::default().with_temp_file_factory(files);
-    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?)
 }

@@ -9,14 +9,12 @@
 use std::collections::BTreeSet;
 
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::keywords::{
-    ALL_KEYWORDS, ALL_KEYWORDS_INDEX, Keyword, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_IDENTIFIER,
-    RESERVED_FOR_TABLE_ALIAS, RESERVED_FOR_TABLE_FACTOR,
-};
 use onehop_segment::ColumnType;
 
-use super::{Catalog, ColumnEntry, ListPartition, PartitionBy, RangePartition, TableEntry, names};
+use crate::catalog::{Catalog, ColumnEntry, ListPartition, PartitionBy, RangePartition, TableEntry, names};
+use crate::identifiers::quoted;
 use crate::planner;
+use crate::type_names::written;
 
 /// A table or view, and the statement that makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +59,7 @@ fn create_table(name: &str, table: &TableEntry) -> String {
 
 fn column(column: &ColumnEntry) -> String {
     let not_null = if column.nullable { "" } else { " NOT NULL" };
-    format!("{} {}{not_null}", quoted(&column.name), names::written(&column.type_name))
+    format!("{} {}{not_null}", quoted(&column.name), written(&column.type_name))
 }
 
 fn partition_by(by: &PartitionBy, table: &TableEntry) -> String {
@@ -117,42 +115,6 @@ fn is_plain_number(text: &str) -> bool {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     is_digits(whole) && is_digits(fraction)
-}
-
-/// A name as a statement takes it.
-pub(crate) fn quoted(name: &str) -> String {
-    let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-    let is_plain = name.starts_with(is_first) && name.chars().all(|c| is_first(c) || c.is_ascii_digit());
-    if is_plain && !is_reserved(name) {
-        return name.into();
-    }
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// Words that begin a constraint where a column is expected.
-const CONSTRAINTS: [Keyword; 10] = [
-    Keyword::CHECK,
-    Keyword::CONSTRAINT,
-    Keyword::EXCLUDE,
-    Keyword::FOREIGN,
-    Keyword::FULLTEXT,
-    Keyword::INDEX,
-    Keyword::KEY,
-    Keyword::PRIMARY,
-    Keyword::SPATIAL,
-    Keyword::UNIQUE,
-];
-
-fn is_reserved(name: &str) -> bool {
-    let Ok(at) = ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()) else { return false };
-    let reserved = [
-        RESERVED_FOR_COLUMN_ALIAS,
-        RESERVED_FOR_TABLE_ALIAS,
-        RESERVED_FOR_TABLE_FACTOR,
-        RESERVED_FOR_IDENTIFIER,
-        &CONSTRAINTS,
-    ];
-    reserved.iter().any(|words| words.contains(&ALL_KEYWORDS_INDEX[at]))
 }
 
 /// Views by name, but each after those that it stands on.

@@ -1,0 +1,103 @@
+//! The end of a statement's wait: its work is done, or it was stopped, or its time is over.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, select};
+use onehop_governor::Reason;
+
+use crate::limits::Limited;
+use crate::{Error, Query, Result, Session};
+
+/// The outcome of a statement's work, or that the statement was stopped before it was done. Work that is
+/// done counts, late or not.
+pub(super) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let outcome = match select(pin!(work), pin!(Limited::new(query.account(), query.limits()))).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right((error, _)) => return Err(error),
+    };
+    // What was said on the way knows the reason, and not the limits.
+    outcome.map_err(|error| query.stopped().unwrap_or(error))
+}
+
+/// How long the work of a statement that was stopped may take to say so itself.
+const TELLING_TIME: Duration = Duration::from_millis(40);
+
+/// Ends, with its error, when the statement that a session began after `before` was stopped and its work
+/// has not said so: all of its threads compute. The same of one that has not begun in its time, for it
+/// is parsed. To be polled by a thread that computes nothing.
+pub(super) async fn overdue(session: &Session, before: &Arc<Query>) -> Error {
+    let limits = session.limits();
+    let deadline = limits.deadline();
+    loop {
+        tokio::time::sleep(TELLING_TIME).await;
+        let query = session.query();
+        let has_begun = !Arc::ptr_eq(&query, before);
+        let is_late = deadline.is_some_and(|deadline| deadline < Instant::now());
+        let error = match has_begun {
+            true => query.stopped(),
+            false => is_late.then(|| limits.error(Reason::TimedOut)),
+        };
+        if let Some(error) = error {
+            tokio::time::sleep(TELLING_TIME).await;
+            return error;
+        }
+    }
+}
+
+/// Ends, with its error, when a statement that came to a session, and has not begun, is out of time.
+pub(super) async fn out_of_time(session: &Session) -> Error {
+    let limits = session.limits();
+    match limits.deadline() {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+    limits.error(Reason::TimedOut)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use onehop_governor as governor;
+
+    use super::*;
+    use crate::ErrorKind;
+    use crate::limits::{Limits, go_on};
+
+    /// The outcome of a statement that may take a millisecond, takes so many, and does `before` first.
+    async fn late(takes: u64, before: impl FnOnce(&Query)) -> Result<u32> {
+        governor::start().unwrap();
+        let limits = Limits { time: Some(Duration::from_millis(1)), ..Limits::default() };
+        let query = Query::start(1, 1, "INSERT", limits);
+        let work = async {
+            before(&query);
+            tokio::time::sleep(Duration::from_millis(takes)).await;
+            Ok(7)
+        };
+        hold(&query, work).await
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_has_begun_is_waited_for() {
+        assert_eq!(late(60_000, |_| {}).await.map_err(|e| e.kind()), Err(ErrorKind::Timeout));
+        let settled = |query: &Query| assert!(query.settle().is_ok() && query.settle().is_ok() && !query.try_stop());
+        assert_eq!(late(50, settled).await.map_err(|e| e.kind()), Ok(7));
+        // What was stopped before commits nothing.
+        let stopped = Query::start(1, 1, "INSERT", Limits::default());
+        assert!(stopped.try_stop() && stopped.try_stop() && !stopped.is_settled());
+        assert_eq!(stopped.settle().map_err(|e| e.kind()), Err(ErrorKind::Cancelled));
+    }
+
+    #[tokio::test]
+    async fn work_hears_that_its_statement_was_stopped() {
+        let query = Query::start(1, 1, "SELECT 1", Limits::default());
+        let work = query.scope().future(async {
+            go_on()?;
+            assert!(query.account().stop(Reason::Memory));
+            go_on()
+        });
+        let error = hold(&query, work).await.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Resources, "memory_limit is reached"));
+    }
+}
