@@ -18,7 +18,7 @@
 
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -57,7 +57,7 @@ use crate::step::{Step, refuse_same_names};
 use crate::system::{self, System};
 use crate::task::{self, spawn_blocking};
 use crate::writer::{WriterPlace, Writing};
-use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session};
+use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session, explain};
 
 /// How to open a database.
 #[derive(Clone, Debug, Default)]
@@ -369,7 +369,8 @@ impl Database {
 
     /// Somebody looks at what statements do: the plans of those that begin from now on are told by [`Query::explanation`].
     pub fn watch_plans(&self) {
-        self.inner.history.is_watched.store(true, Relaxed);
+        // A second caller finds it set.
+        let _ = self.inner.history.node_of.set(explain::node_of);
     }
 
     /// The statements that ran last in this process, and those that run, in the order in which they began.

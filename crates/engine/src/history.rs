@@ -1,8 +1,8 @@
 //! The statements that a database ran last, for `onehop_queries`: in memory, of all sessions, the oldest forgotten.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onehop_io::Ledger;
 
@@ -10,6 +10,7 @@ use crate::Query;
 use crate::activity::Activities;
 use crate::limits::Limits;
 use crate::observer::Observers;
+use crate::watched::NodeOf;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.
 const KEPT: usize = 256;
@@ -22,8 +23,8 @@ pub(crate) struct History {
     kept: Mutex<VecDeque<Arc<Query>>>,
     /// What all of them have moved.
     pub ledger: Arc<Ledger>,
-    /// Somebody looks at plans of statements.
-    pub is_watched: AtomicBool,
+    /// Explains plans of statements, once a caller watches them.
+    pub node_of: OnceLock<NodeOf>,
     /// Who is connected.
     pub activities: Activities,
     /// Who is told when statements end.
@@ -39,7 +40,7 @@ impl History {
     /// A statement begins.
     pub fn start(&self, session: u64, text: &str, limits: Limits) -> Arc<Query> {
         let id = self.statements.fetch_add(1, Relaxed) + 1;
-        let watched = (self.is_watched.load(Relaxed), self.observers.get());
+        let watched = (self.node_of.get().copied(), self.observers.get());
         let query = Query::start_below(&self.ledger, watched, (id, session), text, limits);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {

@@ -34,6 +34,7 @@ mod encoded;
 mod error;
 mod executors;
 mod explain;
+mod explanation;
 mod files;
 mod fresh;
 mod functions;
@@ -48,6 +49,7 @@ mod lower;
 mod memory_pool;
 mod observer;
 mod orphans;
+mod pg_types;
 mod place;
 mod planner;
 mod plans;
@@ -82,25 +84,26 @@ mod writer;
 
 pub use activity::{Activity, Connected};
 pub use bulk::{BulkLoad, BulkWriter};
-pub use convert::{ColumnParser, ConversionError, Misfit, OnError, Zone, parse_column, parse_value};
+pub use convert::{ColumnParser, ConversionError, Misfit, OnError, parse_column, parse_value};
 pub use database::{Database, DatabaseOptions, MEMORY};
 pub use definition::Definition;
 pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use executors::{Executor, Executors, front, workers};
-pub use explain::{
+pub use explanation::{
     DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
     GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
     Totals as ExplainTotals,
 };
 pub use files::json::values::writer as json_writer;
 pub use observer::Observer;
+pub use pg_types::array_text::items as array_items;
+pub use pg_types::bytea::bytes as bytea_bytes;
+pub use pg_types::column_text::{rows_in_zone, rows_with_far_texts, schema_in_zone, texts as column_texts};
+pub use pg_types::interval_text::of_duration as interval_of_duration;
+pub use pg_types::text as postgres_text;
+pub use pg_types::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
+pub use pg_types::zone::Zone;
 pub use postgres::ClientFacts;
-pub use postgres::array_text::items as array_items;
-pub use postgres::bytea::bytes as bytea_bytes;
-pub use postgres::column_text::{rows_in_zone, rows_with_far_texts, schema_in_zone, texts as column_texts};
-pub use postgres::interval_text::of_duration as interval_of_duration;
-pub use postgres::text as postgres_text;
-pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Action, Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
 pub use relation::Relation;
@@ -127,7 +130,7 @@ pub use onehop_postgres::without_addresses;
 /// A value has no text, such as a duration of more microseconds than there is room for.
 pub fn value_texts(values: &arrow::array::ArrayRef) -> Result<arrow::array::StringArray> {
     use arrow::array::AsArray;
-    let texts = postgres::column_text::texts_of_any(values, None)?;
+    let texts = pg_types::column_text::texts_of_any(values, None)?;
     let texts = arrow::compute::cast(&texts, &arrow::datatypes::DataType::Utf8)?;
     Ok(texts.as_string::<i32>().clone())
 }

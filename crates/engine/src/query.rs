@@ -24,12 +24,10 @@ use onehop_store::mutant::skips;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::explain::{self, Explanation, Totals};
+use crate::explanation::{self, Explanation, Moment, Refusal, Totals};
 use crate::limits::{Limited, Limits};
-use crate::lower::Refusal;
 use crate::observer::Observer;
-use crate::transaction::Transaction;
-use crate::watched::Watched;
+use crate::watched::{NodeOf, Watched};
 use crate::{Error, ErrorKind, Result};
 
 /// Batches that wait for a reader, beside the one that is being made.
@@ -186,12 +184,12 @@ impl Query {
     /// The same, whose ledger is below another one, whose plan is kept if somebody watches, and whose end somebody is told.
     pub(crate) fn start_below(
         ledger: &Arc<Ledger>,
-        (is_watched, observer): (bool, Option<Weak<dyn Observer>>),
+        (node_of, observer): (Option<NodeOf>, Option<Weak<dyn Observer>>),
         (id, session): (u64, u64),
         text: &str,
         limits: Limits,
     ) -> Arc<Self> {
-        let watched = is_watched.then(Watched::default);
+        let watched = node_of.map(Watched::new);
         let ledger = Arc::new(Ledger::below(ledger));
         Arc::new(Self { ledger, watched, observer, ..Self::new(id, session, text, limits) })
     }
@@ -339,7 +337,7 @@ impl Query {
         watched.explanation(|plan, moment| self.explained(plan, moment, watched))
     }
 
-    fn explained(&self, plan: &Arc<dyn ExecutionPlan>, moment: explain::Moment, watched: &Watched) -> Explanation {
+    fn explained(&self, plan: &Arc<dyn ExecutionPlan>, moment: Moment, watched: &Watched) -> Explanation {
         let refused = self.lowering().refused;
         let totals = Totals {
             plan_time: self.plan_time(),
@@ -350,8 +348,8 @@ impl Query {
         };
         Explanation {
             sql: self.text.clone(),
-            plan: explain::node_of(plan, &refused, moment),
-            not_fused: explain::reasons(&refused),
+            plan: watched.node_of(plan, &refused, moment),
+            not_fused: explanation::reasons(&refused),
             fails: None,
             totals: Some(totals),
         }
@@ -596,8 +594,8 @@ impl Rows {
     }
 
     /// The same rows, whose error has a transaction fail.
-    pub(crate) fn or_fail(mut self, transaction: &Transaction) -> Self {
-        self.failure = Some(transaction.failure());
+    pub(crate) fn or_fail(mut self, failure: Arc<AtomicBool>) -> Self {
+        self.failure = Some(failure);
         self
     }
 

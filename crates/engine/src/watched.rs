@@ -8,11 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow::array::RecordBatch;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::explain::{self, Explanation, Moment};
+use crate::explanation::{self, Explanation, Moment, Node, Refusal};
 
-/// Of a statement that is watched.
-#[derive(Debug, Default)]
+/// Builds the tree of a plan: `explain::node_of`.
+pub(crate) type NodeOf = fn(&Arc<dyn ExecutionPlan>, &[Refusal], Moment) -> Node;
+
+/// Live profile of one statement.
+#[derive(Debug)]
 pub(crate) struct Watched {
+    node_of: NodeOf,
     course: Mutex<Course>,
     answer_bytes: AtomicU64,
 }
@@ -27,6 +31,16 @@ enum Course {
 }
 
 impl Watched {
+    /// A profile whose plan is explained by `node_of`.
+    pub fn new(node_of: NodeOf) -> Self {
+        Self { node_of, course: Mutex::default(), answer_bytes: AtomicU64::new(0) }
+    }
+
+    /// Explains the plan.
+    pub fn node_of(&self, plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
+        (self.node_of)(plan, refused, moment)
+    }
+
     fn course(&self) -> MutexGuard<'_, Course> {
         self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,7 +55,7 @@ impl Watched {
 
     /// Rows of the answer.
     pub fn answered(&self, batch: &RecordBatch) {
-        self.answer_bytes.fetch_add(explain::answer_bytes(batch), Relaxed);
+        self.answer_bytes.fetch_add(explanation::answer_bytes(batch), Relaxed);
     }
 
     pub fn answer_bytes(&self) -> u64 {

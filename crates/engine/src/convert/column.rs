@@ -18,8 +18,9 @@ use datafusion::scalar::ScalarValue;
 
 use super::Misfit::{self, Form, Range};
 use super::moment::{self, DAY_MICROS};
-use super::{ConversionError, Zone, number};
-use crate::postgres::{bytea, interval_text};
+use super::{ConversionError, number};
+use crate::pg_types::zone::Zone;
+use crate::pg_types::{bytea, interval_text};
 use crate::{Error, ErrorKind};
 
 /// What becomes of a string that is no value of the type.

@@ -11,13 +11,9 @@
 mod column;
 mod moment;
 mod number;
-mod zone;
 
 pub use self::column::{ColumnParser, OnError, parse_column, parse_value};
-pub(crate) use self::moment::{
-    date as parse_date, days_of_civil, is_infinite_date, is_infinite_timestamp, rounded as rounded_micros,
-};
-pub use self::zone::Zone;
+pub(crate) use self::moment::{date as parse_date, rounded as rounded_micros};
 
 use arrow::datatypes::DataType;
 

@@ -7,7 +7,8 @@
 use super::Misfit;
 use super::Misfit::{Form, Range};
 use super::number::trimmed;
-use super::zone::{Zone, offset_seconds};
+use crate::pg_types::calendar::{days_of_civil, is_infinite_date, is_infinite_timestamp};
+use crate::pg_types::zone::{Zone, offset_seconds};
 
 pub(super) const MICROS: i64 = 1_000_000;
 pub(super) const DAY_MICROS: i64 = DAY_SECONDS * MICROS;
@@ -15,26 +16,6 @@ const DAY_SECONDS: i64 = 86_400;
 const HOUR: i64 = 3600;
 /// 2000-01-01, from which PostgreSQL counts, and so rounds.
 const EPOCH_2000_MICROS: i64 = 10_957 * DAY_MICROS;
-
-/// Days from 1970-01-01 to a date of the calendar (Hinnant, "chrono-compatible low-level date algorithms").
-pub(crate) fn days_of_civil(year: i64, month: u32, day: u32) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let shifted_month = i64::from(if month > 2 { month - 3 } else { month + 9 });
-    let day_of_year = (153 * shifted_month + 2) / 5 + i64::from(day) - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// Whether a date is one of the two that PostgreSQL and DuckDB write for infinity.
-pub(crate) fn is_infinite_date(days: i32) -> bool {
-    days == i32::MAX || days <= -i32::MAX
-}
-
-/// Whether a timestamp is one of the two that PostgreSQL and DuckDB write for infinity.
-pub(crate) fn is_infinite_timestamp(micros: i64) -> bool {
-    micros == i64::MAX || micros <= -i64::MAX
-}
 
 /// What a string says of a moment.
 struct Moment {

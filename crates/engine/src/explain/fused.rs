@@ -13,13 +13,13 @@ use onehop_pipeline::backend::ShareRan;
 use onehop_pipeline::cpu::{SinkFacts, StageTimes, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
-use super::tree::scan_facts;
-use super::{
+use crate::explanation::{
     DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, Facts, GroupFacts, JoinFacts, Moment, Node, PipelineTimes,
     PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
 };
 use crate::lower::{DerivedInput, DerivedRan, DeviceTimes, Fused, FusedExec, Input, PipelineRan, Scan};
 use crate::place::{Cost, Placed, Placement};
+use crate::scan::scan_facts;
 use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.

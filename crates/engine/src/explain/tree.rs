@@ -11,12 +11,12 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
-use super::{Facts, Moment, Node, PartitionFacts, ScanFacts, fused};
+use super::fused;
+use crate::explanation::{Facts, Moment, Node, Refusal, Refused};
 use crate::learn::LearnExec;
-use crate::lower::{FusedExec, Refusal, Refused};
+use crate::lower::FusedExec;
 use crate::planner;
-use crate::scan::{PartitionPlan, ScanPlan, SegmentScanExec};
-use crate::snapshot::Table;
+use crate::scan::SegmentScanExec;
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
@@ -119,45 +119,4 @@ fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
     let name = plan.name().split_once('(').map_or(plan.name(), |(name, _)| name);
     let rest = text.strip_prefix(plan.name()).or_else(|| text.strip_prefix(name)).unwrap_or(&text);
     rest.trim_start_matches(':').trim().to_string()
-}
-
-fn partition_facts(plan: &PartitionPlan) -> PartitionFacts {
-    PartitionFacts {
-        name: plan.name.clone(),
-        blocks: plan.blocks_considered as u64,
-        skipped_by_partition: plan.skipped_by_partition as u64,
-        skipped_by_zone_map: plan.skipped_by_zone as u64,
-        skipped_by_joins: 0,
-    }
-}
-
-/// A scan as planned. `columns` are the places in the table of those that are read.
-pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> ScanFacts {
-    // Segments that cannot be opened have failed the plan before.
-    let segments = table.segments.iter().filter_map(|file| file.segment().ok());
-    ScanFacts {
-        table: table.name.clone(),
-        alias: table.name.clone(),
-        columns: columns.iter().map(|column| table.schema.field(*column).name().clone()).collect(),
-        late_columns: Vec::new(),
-        stored_bytes: segments
-            .map(|segment| columns.iter().map(|column| segment.all_stored_bytes(*column)).sum::<u64>())
-            .sum(),
-        planned_bytes: columns.iter().map(|column| plan.blocks.stored_bytes(*column)).sum(),
-        blocks: plan.blocks_considered as u64,
-        skipped_by_zone_map: plan.skipped_by_zone as u64,
-        skipped_by_partition: plan.skipped_by_partition as u64,
-        skipped_by_joins: Vec::new(),
-        skipped_by_top_k: 0,
-        fresh_rows: plan.fresh_rows(),
-        deleted_rows: plan.deleted_rows(),
-        partitions: plan.partitions.iter().map(partition_facts).collect(),
-        zone_condition: plan.condition.clone(),
-        path: plan.path(),
-        limit: None,
-        ledger: None,
-        ahead: None,
-        read: None,
-        device: None,
-    }
 }

@@ -33,7 +33,8 @@ use object_store::path::Path as StorePath;
 use percent_encoding::percent_decode_str;
 
 use super::listing::Files;
-use crate::convert::{Zone, parse_value};
+use crate::convert::parse_value;
+use crate::pg_types::zone::Zone;
 
 /// What Hive and Spark write for NULL, and for the empty text.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";

@@ -60,6 +60,7 @@ use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
 pub(crate) use self::relation::is_of_database;
 
+use crate::explanation::{Refusal, Refused};
 use crate::place::Placing;
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
@@ -259,7 +260,7 @@ fn put(
             Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
         }
         Err(Failure::Reason(reason)) => {
-            refuse(Refusal::of(&node, reason)?);
+            refuse(refusal_of(&node, reason)?);
             Ok(Transformed::no(node))
         }
         Err(Failure::Error(e)) => Err(e),
@@ -292,7 +293,7 @@ fn is_of_tables(plan: &LogicalPlan) -> DataFusionResult<bool> {
 fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) -> DataFusionResult<()> {
     plan.apply(|node| {
         if matches!(node, LogicalPlan::Join(_)) {
-            let refusal = Refusal::of(node, reason.into())?;
+            let refusal = refusal_of(node, reason.into())?;
             refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
         }
         Ok(TreeNodeRecursion::Continue)
@@ -300,36 +301,15 @@ fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) ->
     Ok(())
 }
 
-/// What stays with DataFusion although it is about tables of the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Aggregate,
-    Join,
-    /// The first rows in an order: nobody has to be told of a plan that sorts, as any does.
-    Sort,
-}
-
-/// Why an aggregate, a join or an ORDER BY with a LIMIT stays with DataFusion.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub what: Refused,
-    /// The names of its columns, which its operator has, too.
-    pub columns: Vec<String>,
-    /// Tables of the database below it, sorted. Nobody wonders why what reads none is not fused.
-    pub tables: Vec<String>,
-    pub reason: String,
-}
-
-impl Refusal {
-    fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
-        let what = match node {
-            LogicalPlan::Join(_) => Refused::Join,
-            LogicalPlan::Sort(_) => Refused::Sort,
-            _ => Refused::Aggregate,
-        };
-        let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
-        Ok(Self { what, columns, tables: relation::tables_below(node, true)?, reason })
-    }
+/// The refusal of a node.
+fn refusal_of(node: &LogicalPlan, reason: String) -> DataFusionResult<Refusal> {
+    let what = match node {
+        LogicalPlan::Join(_) => Refused::Join,
+        LogicalPlan::Sort(_) => Refused::Sort,
+        _ => Refused::Aggregate,
+    };
+    let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
+    Ok(Refusal { what, columns, tables: relation::tables_below(node, true)?, reason })
 }
 
 /// The error of a session that wants nothing but pipelines.

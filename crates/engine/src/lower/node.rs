@@ -35,7 +35,8 @@ use super::kept::{self, Binding};
 use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
-use super::{Fusing, Lowered, Refusal, because};
+use super::{Fusing, Lowered, because, refusal_of};
+use crate::explanation::Refusal;
 use crate::place::{self, Placement, Placing, Read, homes};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
@@ -362,7 +363,7 @@ impl FusedNode {
         for Derived { plan, reason, .. } in graph.relations.iter().filter_map(Relation::derived) {
             // Of an aggregate it was said when it was met.
             if !matches!(plan, LogicalPlan::Aggregate(_)) && !tables_below(plan, false)?.is_empty() {
-                refused.push(Refusal::of(plan, reason.clone())?);
+                refused.push(refusal_of(plan, reason.clone())?);
             }
             inputs.push(plan.clone());
         }

@@ -5,8 +5,8 @@ use datafusion::logical_expr::Expr;
 
 use super::graph::{Graph, relation_of};
 use super::relation::{named, original};
-use crate::explain::Printer;
 use crate::identifiers::quoted;
+use crate::planner::Printer;
 
 /// What a pipeline does.
 #[derive(Clone, Debug, Default)]

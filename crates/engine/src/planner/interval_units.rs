@@ -5,7 +5,7 @@
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
 
-use crate::postgres::interval_text;
+use crate::pg_types::interval_text;
 use crate::{Error, ErrorKind, Place, Result};
 
 /// Units that the parser and DataFusion know.

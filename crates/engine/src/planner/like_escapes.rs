@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::{CaseWhen, Expr, Value};
 
 use super::expressions::call;
 use crate::postgres::functions::LIKE_PATTERN;
+use crate::postgres::patterns::escaped;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let (Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }) = expr else { return };
@@ -90,21 +91,6 @@ pub(super) fn written(
     at_once.unwrap_or_else(|| call(function, vec![pattern.clone(), text_of(escape.to_string())]))
 }
 
-/// A pattern with backslashes in place of its own escapes; `None` if one of these is at its end.
-pub(crate) fn escaped(pattern: &str, escape: Option<char>) -> Option<String> {
-    let mut written = String::with_capacity(pattern.len() + 8);
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        let meant = if Some(c) == escape { Some(chars.next()?) } else { None };
-        match meant {
-            Some(meant) => written.extend(['\\', meant]),
-            None if c == '\\' => written.push_str("\\\\"),
-            None => written.push(c),
-        }
-    }
-    Some(written)
-}
-
 fn text_of(text: String) -> Expr {
     Expr::Value(Value::SingleQuotedString(text).into())
 }
@@ -114,19 +100,6 @@ fn text_of(text: String) -> Expr {
 mod tests {
     use super::*;
     use crate::planner::tests::rows;
-
-    #[test]
-    fn escapes_become_backslashes() {
-        for (pattern, escape, meant) in [
-            ("a/_b/%//%", Some('/'), Some("a\\_b\\%\\/%")),
-            ("a\\_", Some('/'), Some("a\\\\_")),
-            ("a/\\b", Some('/'), Some("a\\\\b")),
-            ("a\\_", None, Some("a\\\\_")),
-            ("a/", Some('/'), None),
-        ] {
-            assert_eq!(escaped(pattern, escape).as_deref(), meant, "{pattern}");
-        }
-    }
 
     #[tokio::test]
     async fn any_character_escapes() {

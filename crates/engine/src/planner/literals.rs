@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::identifiers::normal;
-use crate::postgres::interval_text;
+use crate::pg_types::interval_text;
 
 /// Digits of the widest decimal that columns can have.
 pub(super) const DECIMAL_DIGITS: usize = 38;

@@ -19,8 +19,9 @@ use datafusion::prelude::Expr;
 use super::expressions;
 use super::string_casts::with_items;
 use super::temporal::{Kernel, LocalTime, MomentOfLocal, function};
-use crate::convert::{OnError, Zone, parse_column};
-use crate::postgres::column_text::texts_of_any;
+use crate::convert::{OnError, parse_column};
+use crate::pg_types::column_text::texts_of_any;
+use crate::pg_types::zone::Zone;
 
 /// After types are settled, and after texts have become lists.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::array_literals::MAKE_ARRAY;
 use super::subquery_lists::SET_OF;
 use super::{equal_values, exact_comparisons, expressions};
-use crate::postgres::array_text;
+use crate::pg_types::array_text;
 use crate::type_names::sql_name;
 
 /// `x = ANY (SELECT ..)` as `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` as `x NOT IN (SELECT ..)`.

@@ -14,7 +14,7 @@ use datafusion::logical_expr::ScalarUDF;
 use regex::{Captures, Regex};
 
 use super::temporal::{Kernel, function, is_text, texts};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 
 /// Patterns that are kept for the rows of a batch.
 const KEPT: usize = 256;

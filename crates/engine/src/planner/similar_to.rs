@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value};
 
 use super::like_escapes::written;
 use crate::postgres::functions::SIMILAR_PATTERN;
+use crate::postgres::patterns::regular;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::SimilarTo { negated, expr: text, pattern, escape_char } = expr else { return };
@@ -18,48 +19,6 @@ pub(super) fn rewrite(expr: &mut Expr) {
     let op = if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
     let left = Box::new(Expr::Nested(text.clone()));
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right: Box::new(written) }));
-}
-
-/// A pattern as a regular expression; `None` if one of its escapes is at its end.
-pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
-    let mut written = String::from("^(?s:");
-    let mut is_class = false;
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            c if Some(c) == escape => {
-                let meant = chars.next()?;
-                let is_class_of_letters = matches!(meant, 'd' | 'D' | 's' | 'S' | 'w' | 'W');
-                if is_class_of_letters || (!meant.is_alphanumeric() && meant.is_ascii()) {
-                    written.push('\\');
-                }
-                written.push(meant);
-            }
-            '\\' => written.push_str("\\\\"),
-            ']' if is_class => {
-                is_class = false;
-                written.push(']');
-            }
-            // `[:alpha:]`
-            '[' if is_class && chars.as_str().starts_with(':') => {
-                let (name, rest) = chars.as_str().split_once(":]")?;
-                written.extend(["[", name, ":]"]);
-                chars = rest.chars();
-            }
-            '[' if is_class => written.push_str("\\["),
-            c if is_class => written.push(c),
-            '[' => {
-                is_class = true;
-                written.push('[');
-            }
-            '%' => written.push_str(".*"),
-            '_' => written.push('.'),
-            '.' | '^' | '$' => written.extend(['\\', c]),
-            c => written.push(c),
-        }
-    }
-    written.push_str(")$");
-    Some(written)
 }
 
 #[cfg(test)]

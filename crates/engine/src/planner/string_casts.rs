@@ -22,8 +22,9 @@ use datafusion::scalar::ScalarValue;
 
 use super::expressions::{self, shown};
 use super::temporal::{Kernel, function};
-use crate::convert::{ColumnParser, OnError, Zone, parse_column};
-use crate::postgres::array_text;
+use crate::convert::{ColumnParser, OnError, parse_column};
+use crate::pg_types::array_text;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 /// After DataFusion has settled types: a literal beside a column is cast to its type.

@@ -17,9 +17,9 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 use super::temporal::{Kernel, function};
-use crate::convert::Zone;
-use crate::postgres::column_text::{is_binary, is_written, texts_of_any};
-use crate::postgres::nested_text;
+use crate::pg_types::column_text::{is_binary, is_written, texts_of_any};
+use crate::pg_types::nested_text;
+use crate::pg_types::zone::Zone;
 
 /// Which casts are looked at.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::expressions;
 use super::temporal::{LocalTime, MomentOfLocal, Shift};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 
 /// PostgreSQL's name for AT TIME ZONE.
 pub(super) const TIMEZONE: &str = "timezone";

@@ -14,9 +14,10 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
 
 use super::objects::{DATABASE, HEAP, INFORMATION_SCHEMA, Kind, OWNER, PG_CATALOG, PUBLIC, functions, relations};
-use super::{Scope, objects, types};
+use super::{Scope, objects};
 use crate::catalog::Catalog;
 use crate::functions::Behavior;
+use crate::pg_types::types;
 use crate::{Error, ErrorKind, Result};
 
 /// A catalog to a line: its name, then its columns with a letter for the type of each.

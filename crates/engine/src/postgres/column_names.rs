@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     AccessExpr, DataType, Expr, FunctionArguments, Query, Select, SelectItem, SetExpr, Subscript, TrimWhereField, Value,
 };
 
-use super::types;
 use crate::identifiers::normal;
+use crate::pg_types::types;
 
 /// Of what has no name of its own.
 const NONE: &str = "?column?";

@@ -20,10 +20,11 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
+use super::Scope;
 use super::objects::{self, Kind, relations};
 use super::parameters::SERVER_VERSION;
-use super::{Scope, types};
-use crate::planner::{like_escapes, similar_to};
+use super::patterns;
+use crate::pg_types::types;
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// The name under which a text is turned into the number of a relation.
@@ -71,8 +72,8 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     (REGCLASS_IN, Returns::Number, regclass_in),
     (REGCLASS_OUT, Returns::Text, regclass_out),
     (REGTYPE_IN, Returns::Number, regtype_in),
-    (LIKE_PATTERN, Returns::Text, |_, values| pattern(values, "LIKE", like_escapes::escaped)),
-    (SIMILAR_PATTERN, Returns::Text, |_, values| pattern(values, "SIMILAR TO", similar_to::regular)),
+    (LIKE_PATTERN, Returns::Text, |_, values| pattern(values, "LIKE", patterns::escaped)),
+    (SIMILAR_PATTERN, Returns::Text, |_, values| pattern(values, "SIMILAR TO", patterns::regular)),
     (UNKNOWN_FORMAT, Returns::Text, unknown_format),
     ("to_regclass", Returns::Number, to_regclass),
     ("to_regtype", Returns::Number, to_regtype),

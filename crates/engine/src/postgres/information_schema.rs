@@ -11,9 +11,10 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
+use super::Scope;
 use super::objects::{Kind, PG_CATALOG, PUBLIC, Relation, relations, schema_name};
-use super::{Scope, types};
 use crate::Result;
+use crate::pg_types::types;
 
 /// A view to a line: its name, then its columns; `:i` is behind those that are numbers.
 const COLUMNS: &str = include_str!("information_schema.txt");

@@ -6,25 +6,18 @@
 //! - [`information_schema`]: SQL's own catalogs, of the same snapshot.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
 //! - [`column_names`]: what a result's columns are called that the statement does not name.
-//! - [`array_text`], [`bytea`], [`interval_text`]: arrays, bytes and intervals as they are written; [`text`], [`column_text`]: values as they are shown.
 //! - [`parameters`]: `server_version`, `client_encoding` ... beside the settings.
 //!
 //! Numbers of objects are the same for as long as the objects are there, whoever asks: a table's follows from its id, what has
 //! none is numbered by its name.
 
-pub(crate) mod array_text;
-pub(crate) mod bytea;
 pub(crate) mod catalogs;
 pub(crate) mod column_names;
-pub mod column_text;
 pub(crate) mod functions;
 pub(crate) mod information_schema;
-pub(crate) mod interval_text;
-pub(crate) mod nested_text;
 pub(crate) mod objects;
 pub(crate) mod parameters;
-pub mod text;
-pub(crate) mod types;
+pub(crate) mod patterns;
 
 use std::sync::Arc;
 

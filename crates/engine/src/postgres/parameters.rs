@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// Which PostgreSQL this is like.

@@ -29,9 +29,10 @@ use onehop_io::Ledger;
 use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{AheadFacts, BLOCK_ROWS, BlockColumn, BlockStream};
 
+use super::scan_facts;
 use super::{BlockRef, ScanPlan};
 use crate::Error;
-use crate::explain::{self, ScanFacts};
+use crate::explanation::ScanFacts;
 use crate::fresh::{self, FreshSlice};
 use crate::lower::memory;
 use crate::query::Query;
@@ -157,7 +158,7 @@ impl SegmentScanExec {
         let limit = self.limit.map(|rows| rows as u64);
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ahead = Some(ahead).filter(|ahead| ahead.way.is_some());
-        ScanFacts { limit, ahead, ..explain::scan_facts(&self.table, &self.plan, &self.columns()) }
+        ScanFacts { limit, ahead, ..scan_facts(&self.table, &self.plan, &self.columns()) }
     }
 }
 

@@ -7,6 +7,7 @@
 //! knows, are all read.
 
 mod exec;
+mod facts;
 mod prune;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -28,13 +29,14 @@ use onehop_pipeline::Changes;
 use onehop_segment::{BlockList, ColumnType, DeletedBlock, DeletedRows, Predicate, Segment};
 
 use crate::Result;
-use crate::explain::Printer;
 use crate::fresh::{FreshRows, ROW_ADDRESS};
 use crate::identifiers::quoted;
 use crate::load::partition;
 use crate::lower::Fusing;
+use crate::planner::Printer;
 use crate::snapshot::Table;
 pub use exec::SegmentScanExec;
+pub(crate) use facts::scan_facts;
 pub(crate) use prune::value_of;
 
 /// A table of the database, as of one snapshot.

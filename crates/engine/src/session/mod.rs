@@ -19,7 +19,7 @@ use crate::arrays::Exporting;
 use crate::attached::Attached;
 use crate::database::Database;
 use crate::definition::{self, Definition};
-use crate::explain::{ExplainMode, Explanation};
+use crate::explanation::{ExplainMode, Explanation};
 use crate::files::{self, CountingRegistry, Sites};
 use crate::functions;
 use crate::identifiers::{CATALOG, SCHEMA};

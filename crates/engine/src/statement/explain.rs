@@ -17,8 +17,9 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use futures::StreamExt;
 
 use super::{Context, Statement, locking, parse_word};
-use crate::explain::{self, ExplainMode, Explanation, Moment, Totals};
-use crate::lower::{Fusing, Refusal};
+use crate::explain::{node_of, refused_devices};
+use crate::explanation::{self, ExplainMode, Explanation, Moment, Refusal, Totals};
+use crate::lower::Fusing;
 use crate::query::{Output, Rows};
 use crate::settings::{Fallback, GpuMode};
 use crate::{Error, ErrorKind, Result};
@@ -170,16 +171,16 @@ async fn explained(
         ExplainMode::Time => Some(run(&physical, context).await?),
     };
     let refused = context.query.lowering().refused;
-    let not_fused = explain::reasons(&refused);
+    let not_fused = explanation::reasons(&refused);
     let is_refused = mode == ExplainMode::Plan && context.settings().exec_fallback() == Fallback::Error;
     let first = refused.iter().find(|refusal| is_refused && !refusal.tables.is_empty());
     let fails =
         first.map(|Refusal { reason, .. }| format!("no fused pipeline can run {reason} (exec.fallback = 'error')"));
     let is_required = is_refused && context.settings().gpu_mode() == GpuMode::Require;
-    let unmet = is_required.then(|| explain::refused_devices(&physical)).flatten();
+    let unmet = is_required.then(|| refused_devices(&physical)).flatten();
     let fails = fails.or(unmet.map(|why| format!("a GPU is required, and {why} (exec.fallback = 'error')")));
     let moment = if mode.runs() { Moment::Ended } else { Moment::Planned };
-    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, moment), not_fused, fails, totals })
+    Ok(Explanation { sql, plan: node_of(&physical, &refused, moment), not_fused, fails, totals })
 }
 
 /// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.
@@ -202,7 +203,7 @@ async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result
         while let Some(batch) = stream.next().await {
             let batch = batch?;
             rows += batch.num_rows() as u64;
-            bytes += explain::answer_bytes(&batch);
+            bytes += explanation::answer_bytes(&batch);
         }
         Ok((rows, bytes))
     };

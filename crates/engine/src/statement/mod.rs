@@ -373,7 +373,7 @@ fn told(outcome: Result<Output>, transaction: &mut Transaction) -> Result<Output
         Err(_) => transaction.failed(),
     }
     outcome.map(|output| match output {
-        Output::Rows(rows) => Output::Rows(rows.or_fail(transaction)),
+        Output::Rows(rows) => Output::Rows(rows.or_fail(transaction.failure())),
         done => done,
     })
 }

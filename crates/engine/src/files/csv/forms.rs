@@ -7,7 +7,7 @@
 
 use std::ops::BitAnd;
 
-use crate::convert::days_of_civil;
+use crate::pg_types::calendar::days_of_civil;
 
 /// The order in which a date's parts are written. Two-digit years are 1969 to 2068.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

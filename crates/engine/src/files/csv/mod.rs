@@ -62,7 +62,7 @@ use super::agree::{self, FITS_NANOSECONDS};
 use super::glob::Found;
 use super::site::Site;
 use super::{CsvOptions, Format, Limits, Names, blocking, directory_columns, parse_name, read_ahead};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 

@@ -20,8 +20,9 @@ use super::fields::{self, Ends, FieldForm, field};
 use super::forms::{self, Order, trimmed};
 use super::records::{Chunk, lines};
 use super::{Dialect, Types};
-use crate::convert::{ColumnParser, Misfit, Zone};
+use crate::convert::{ColumnParser, Misfit};
 use crate::files::{number, utf8};
+use crate::pg_types::zone::Zone;
 
 /// Where a field's value lies: in the chunk, or among the values without escapes.
 #[derive(Clone, Copy, Debug)]

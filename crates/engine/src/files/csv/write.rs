@@ -37,7 +37,7 @@ use datafusion_datasource::write::demux::DemuxedStreamReceiver;
 use datafusion_datasource::write::orchestration::spawn_writer_tasks_and_join;
 use object_store::{ObjectMeta, ObjectStore};
 
-use crate::postgres::column_text::{is_binary, texts_of_any};
+use crate::pg_types::column_text::{is_binary, texts_of_any};
 
 /// How text is written.
 #[derive(Clone, Debug)]

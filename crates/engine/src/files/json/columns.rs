@@ -23,7 +23,7 @@ use super::kind::{Kind, MOST_DIGITS, element_field, entries_field, struct_fields
 use super::moment::Moment;
 use super::parser::{Found, Json, Key};
 use super::text;
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 use crate::type_names::sql_name;
 
 /// Whether strings of a column have their quotes.

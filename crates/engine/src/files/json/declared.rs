@@ -3,7 +3,8 @@
 use arrow::array::{Array, ArrayRef, StringArray, new_null_array};
 use arrow::datatypes::DataType;
 
-use crate::convert::{ColumnParser, Zone};
+use crate::convert::ColumnParser;
+use crate::pg_types::zone::Zone;
 
 /// The whole number that a JSON number is, however it is written, if it has no more digits than a DECIMAL.
 pub(super) fn whole_number(text: &str) -> Option<i128> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 
 /// The digits of the largest DECIMAL.
 pub(super) const MOST_DIGITS: u8 = 38;

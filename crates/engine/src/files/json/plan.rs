@@ -15,7 +15,7 @@ use super::parser::Json;
 use super::records::{Chunk, Resume};
 use super::shape::Shape;
 use super::walk::{Records, walk};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 
 /// The name of the column of records that are no objects.
 const VALUE: &str = "json";

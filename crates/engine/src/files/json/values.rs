@@ -19,7 +19,7 @@ use arrow::json::WriterBuilder;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use crate::postgres::column_text::texts_of_any;
+use crate::pg_types::column_text::texts_of_any;
 
 /// How NaN and the infinities are written, which are no numbers of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

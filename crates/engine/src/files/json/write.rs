@@ -39,7 +39,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::values::{NonFinite, writer_with};
-use crate::postgres::column_text::rows_with_far_texts;
+use crate::pg_types::column_text::rows_with_far_texts;
 
 /// Has COPY write JSON as it is written here.
 pub(crate) fn configure(mut builder: SessionStateBuilder) -> SessionStateBuilder {

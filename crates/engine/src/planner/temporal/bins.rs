@@ -13,7 +13,7 @@ use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 
 use super::shifts::add_months;
 use super::{DAY_MICROS, INTERVAL, Kernel, TIMESTAMP, function, in_type, is_text, is_zoned, micros_of, out_of_range};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 /// How long a bin is.

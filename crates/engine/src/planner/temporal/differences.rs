@@ -13,7 +13,7 @@ use datafusion::logical_expr::cast as cast_to;
 use datafusion::prelude::Expr;
 
 use super::{DAY_MICROS, INTERVAL, Kernel, TIMESTAMP, function, is_zoned, micros_of, out_of_range, timestamptz};
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 
 /// The difference of two values of these types, if it is one of moments.
 pub(in super::super) fn difference_of(left: &Expr, right: &Expr, types: [&DataType; 2]) -> Option<Expr> {

@@ -15,8 +15,9 @@ use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::{Kernel, MICROS, TIMESTAMP, function, in_type, is_text, out_of_range, texts, timestamptz};
-use crate::convert::{OnError, Zone, parse_column};
+use crate::convert::{OnError, parse_column};
 use crate::error::shown;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 /// The function that puts a format of strftime's into chrono's words.

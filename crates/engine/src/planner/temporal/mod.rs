@@ -34,7 +34,7 @@ pub(super) use self::parts::{IntervalLength, part_of};
 pub(super) use self::series::series_of;
 pub(super) use self::shifts::{LocalTime, MomentOfLocal, RoundedTimestamp, Shift};
 pub(super) use self::sums::with_intervals;
-use crate::convert::Zone;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);

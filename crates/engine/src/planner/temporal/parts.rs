@@ -15,8 +15,8 @@ use datafusion::prelude::Expr;
 use onehop_pipeline::bind::civil;
 
 use super::{DAY_MICROS, INTERVAL, Kernel, MICROS, function, is_zoned, micros_of};
-use crate::convert::Zone;
 use crate::error::shown;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind};
 
 const DAY_SECONDS: f64 = 86_400.0;

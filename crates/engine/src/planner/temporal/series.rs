@@ -14,8 +14,8 @@ use datafusion::prelude::Expr;
 
 use super::shifts::shifted;
 use super::{INTERVAL, Kernel, TIMESTAMP, function, in_type, is_zoned, micros_of, out_of_range, timestamptz};
-use crate::convert::Zone;
 use crate::limits::{go_on, go_on_with};
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 /// The most values that one series has.

@@ -17,8 +17,10 @@ use super::{
     DAY_MICROS, INTERVAL, Kernel, TIMESTAMP, function, in_type, is_text, is_zoned, micros_of, out_of_range, texts,
     timestamptz,
 };
-use crate::convert::{Zone, days_of_civil, rounded_micros};
+use crate::convert::rounded_micros;
 use crate::error::shown;
+use crate::pg_types::calendar::days_of_civil;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
 /// A zone by its name or abbreviation.

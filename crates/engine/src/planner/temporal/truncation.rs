@@ -18,7 +18,8 @@ use super::{
     DAY_MICROS, INTERVAL, Kernel, MICROS, TIMESTAMP, function, in_type, is_text, is_zoned, micros_of, out_of_range,
     texts,
 };
-use crate::convert::{Zone, days_of_civil};
+use crate::pg_types::calendar::days_of_civil;
+use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind};
 
 /// What is kept.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 
-use crate::convert::Zone;
 use crate::files::json::{JsonPlan, Sample};
 use crate::files::{Source, Union};
+use crate::pg_types::zone::Zone;
 use crate::statement::Context;
 use crate::{Error, ErrorKind, Result};
 

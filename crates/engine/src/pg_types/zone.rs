@@ -13,7 +13,7 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 use datafusion::config::ConfigOptions;
 use onehop_pipeline::bind::civil;
 
-use super::moment::days_of_civil;
+use super::calendar::days_of_civil;
 
 const DAY_SECONDS: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
@@ -108,7 +108,7 @@ impl Zone {
     }
 
     /// By a name, in any case.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         if ["utc", "gmt", "z", "zulu", "etc/utc", "ut", "uct"].contains(&name.as_str()) {
             return Some(Self::Utc);
@@ -125,7 +125,7 @@ impl Zone {
         }
     }
 
-    pub(super) fn fixed(seconds: i32) -> Self {
+    pub(crate) fn fixed(seconds: i32) -> Self {
         if seconds == 0 { Self::Utc } else { Self::Fixed(seconds) }
     }
 
@@ -171,7 +171,7 @@ impl Zone {
 }
 
 /// `+02`, `-05:30`, `+0230`, `+2`, `+02:30:15`: seconds to the east, less than sixteen hours of them.
-pub(super) fn offset_seconds(text: &[u8]) -> Option<i32> {
+pub(crate) fn offset_seconds(text: &[u8]) -> Option<i32> {
     let (is_west, digits) = match text.split_first()? {
         (b'+', digits) => (false, digits),
         (b'-', digits) => (true, digits),

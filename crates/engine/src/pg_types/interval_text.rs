@@ -306,7 +306,7 @@ fn years_and_months(word: &str) -> Option<(Number, Number)> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::postgres::text;
+    use crate::pg_types::text;
 
     /// What PostgreSQL 15 shows of each.
     #[test]

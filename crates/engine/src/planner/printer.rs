@@ -5,7 +5,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, Cast, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
-use crate::planner::{self, ONE_NAN, Operation};
+use super::{ONE_NAN, Operation};
 use crate::type_names::sql_name;
 
 /// How tightly an expression holds together, loosest first.
@@ -133,10 +133,10 @@ impl<'a> Printer<'a> {
     }
 
     fn call(&self, call: &ScalarFunction, depth: usize) -> Part {
-        if let Some((value, to)) = planner::as_lossy_cast(call) {
+        if let Some((value, to)) = super::as_lossy_cast(call) {
             return (format!("CAST({} AS {})", self.part(value, depth).0, sql_name(to)), Binding::Atom);
         }
-        match (planner::operation_of(&call.func), call.args.as_slice()) {
+        match (super::operation_of(&call.func), call.args.as_slice()) {
             // Nobody has written that.
             (None, [inner]) if call.name() == ONE_NAN => self.part(inner, depth),
             (Some((Operation::Negate, _)), [inner]) => {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use arrow::datatypes::IntervalMonthDayNano;
 use onehop_pipeline::bind::civil;
 
-pub use crate::convert::Zone;
-use crate::convert::{is_infinite_date, is_infinite_timestamp};
+use super::calendar::{is_infinite_date, is_infinite_timestamp};
+pub use super::zone::Zone;
 
 const MICROS: i64 = 1_000_000;
 const NANOS: i64 = 1_000_000_000;

@@ -17,8 +17,8 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::zone::Zone;
 use super::{interval_text, nested_text, text};
-use crate::convert::Zone;
 use crate::{Error, ErrorKind, Result};
 
 /// A value without a string is an error, not NULL.
