@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
 
-use crate::system::{moments, numbers, optional_text, text};
-use crate::{Query, Result, Session, TransactionState};
+use crate::system_columns::{moments, numbers, optional_text, text};
+use crate::transaction::TransactionState;
+use crate::{Query, Result};
 
 /// A client that is connected.
 #[derive(Debug)]
@@ -23,8 +24,14 @@ pub struct Connected {
     pub address: String,
     /// Since when.
     pub since: SystemTime,
-    /// Its session.
-    pub session: Arc<Session>,
+    /// The number of its session.
+    pub session: u64,
+    /// The statement that its session began last.
+    pub query: Arc<Query>,
+    /// The state of its session's transaction.
+    pub transaction: TransactionState,
+    /// The name that the client gives itself: `application_name`.
+    pub application: String,
     /// Whether it has asked for something that is not done yet.
     pub is_busy: bool,
 }
@@ -52,7 +59,7 @@ impl Activities {
 
 /// What a client does, in a word of PostgreSQL's.
 fn state(connected: &Connected) -> &'static str {
-    match (connected.is_busy, connected.session.transaction()) {
+    match (connected.is_busy, connected.transaction) {
         (true, _) => "active",
         (false, TransactionState::None) => "idle",
         (false, TransactionState::Open) => "idle in transaction",
@@ -66,16 +73,15 @@ pub(crate) fn table(activities: &Activities) -> Result<RecordBatch> {
     all.sort_by_key(|connected| connected.number);
     // Before its first statement, what a session has is none.
     let queries: Vec<Option<Arc<Query>>> =
-        all.iter().map(|one| Some(one.session.query()).filter(|query| query.id() > 0)).collect();
+        all.iter().map(|one| Some(Arc::clone(&one.query)).filter(|query| query.id() > 0)).collect();
     let of_queries = || queries.iter().map(Option::as_ref);
     let seconds = of_queries().map(|query| query.map(|query| query.total_time().as_secs_f64()));
     let rows = of_queries().map(|query| query.map(|query| query.rows() as i64));
-    let application = |one: &Connected| one.session.parameter("application_name").unwrap_or_default();
     Ok(RecordBatch::try_from_iter_with_nullable([
         ("connection", numbers(all.iter().map(|one| one.number as u64)), false),
-        ("session", numbers(all.iter().map(|one| one.session.id())), false),
+        ("session", numbers(all.iter().map(|one| one.session)), false),
         ("user_name", text(all.iter().map(|one| &one.user)), false),
-        ("application_name", text(all.iter().map(application)), false),
+        ("application_name", text(all.iter().map(|one| &one.application)), false),
         ("client_address", text(all.iter().map(|one| &one.address)), false),
         ("connected_at", moments(all.iter().map(|one| Some(one.since))), false),
         ("state", text(all.iter().map(state)), false),

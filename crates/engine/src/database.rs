@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
 use onehop_ceph::{Authority, Connections};
 use onehop_io::rados::FileSystem;
 use onehop_io::{Hop, Ledger, LedgerSnapshot, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
@@ -34,7 +33,6 @@ use onehop_store::{Committed, Pending, Turn};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::arrays::export::Exports;
-use crate::attached::Attached;
 use crate::catalog::{self, Catalog, CatalogStore, Change, Place, SegmentPlace};
 use crate::directory::{
     Lock, Names, SEGMENTS_FOLDER, cannot_make, collect_remote_orphans, free_id, lock, no_database,
@@ -48,16 +46,15 @@ use crate::orphans::Orphans;
 use crate::place::Known;
 use crate::plans::Plans;
 use crate::remote::{self, RemoteSegments};
-use crate::rights::{Access, Rights};
+use crate::rights::Access;
 use crate::runtimes::Runtimes;
 use crate::segments::OwnSegments;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
-use crate::system::{self, System};
 use crate::task::{self, spawn_blocking};
 use crate::writer::{WriterPlace, Writing};
-use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session, explain};
+use crate::{Activity, Error, ErrorKind, Observer, Query, Result, explain};
 
 /// How to open a database.
 #[derive(Clone, Debug, Default)]
@@ -342,16 +339,6 @@ impl Database {
         &self.inner.connections
     }
 
-    /// A new session on it.
-    pub fn session(&self) -> Result<Session> {
-        Session::new(self.clone(), self.inner.settings.clone())
-    }
-
-    /// A new session on it that may do so much.
-    pub fn session_with(&self, rights: Rights) -> Result<Session> {
-        Session::new(self.clone(), self.inner.settings.clone().with_rights(rights))
-    }
-
     /// Bytes of the process's `memory_limit`: what sessions begin with.
     pub fn memory_limit_bytes(&self) -> u64 {
         self.inner.settings.memory_limit_bytes()
@@ -383,20 +370,6 @@ impl Database {
         self.inner.history.ledger.snapshot()
     }
 
-    /// A system table as it stands, `onehop_memory` for one; `None` if there is none of that name.
-    ///
-    /// # Errors
-    /// A segment that it tells of cannot be opened.
-    pub fn system_table(&self, name: &str) -> Result<Option<RecordBatch>> {
-        let Inner { settings, history, known, store, cache, runtimes, .. } = &*self.inner;
-        let snapshot = self.snapshot();
-        // These are a session's.
-        let attached = &Attached::new();
-        let system =
-            System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes, attached };
-        system::batch(name, &system)
-    }
-
     /// What is committed now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.snapshot.read().unwrap_or_else(PoisonError::into_inner))
@@ -415,6 +388,11 @@ impl Database {
     /// Hot blocks.
     pub(crate) fn cache(&self) -> &Arc<BlockCache> {
         &self.inner.cache
+    }
+
+    /// The settings that sessions begin with.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.settings
     }
 
     /// Memory that statements draw on.

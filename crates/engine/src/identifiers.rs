@@ -14,6 +14,23 @@ pub(crate) const SCHEMA: &str = "public";
 /// query of RETURNING. No table has this name.
 pub(crate) const TARGET: &str = "__onehop_target";
 
+/// The names of the system tables.
+pub(crate) const SYSTEM_TABLES: [&str; 13] = [
+    "onehop_activity",
+    "onehop_attached",
+    "onehop_columns",
+    "onehop_functions",
+    "onehop_memory",
+    "onehop_model_terms",
+    "onehop_models",
+    "onehop_queries",
+    "onehop_resident",
+    "onehop_segments",
+    "onehop_settings",
+    "onehop_store",
+    "onehop_tables",
+];
+
 /// Folds an identifier to the name that it stands for: without quotes, letters become small.
 pub(crate) fn normal(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }

@@ -11,9 +11,11 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use crate::catalog::row::EncodedRows;
+use crate::parameter::{Temporal, Value};
 use crate::postgres::column_names::ColumnNames;
 use crate::snapshot::{Snapshot, Table};
-use crate::statement::{StatementKind, Template, type_tokens};
+use crate::template::Template;
+use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result, Rule, planner};
 
 /// As many as PostgreSQL's protocol has numbers for.
@@ -22,44 +24,30 @@ const MOST_PARAMETERS: usize = 65_535;
 /// Rows that are put into a table in no more time than their commit takes.
 const SHORT_ROWS: usize = 64;
 
-/// A value for a parameter.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// NULL, of whatever type is wanted.
-    Null,
-    /// TRUE or FALSE.
-    Boolean(bool),
-    /// A whole number.
-    Integer(i64),
-    /// A number of type DOUBLE.
-    Double(f64),
-    /// A number in digits, exactly: `12.50`, `-3`.
-    Decimal(String),
-    /// A text; also a date or a time, where one is wanted.
-    Text(String),
-    /// Bytes, whatever they are.
-    Binary(Vec<u8>),
-    /// A text that is a date or a time wherever it stands.
-    Temporal(Temporal, String),
-    /// A list of values of one type.
-    List(Vec<Value>),
-    /// Values by the names of a struct's fields, of which there are some.
-    Struct(Vec<(String, Value)>),
-}
-
-/// A type that says what a text is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temporal {
-    /// `2024-02-29`.
-    Date,
-    /// `12:34:56.789`.
-    Time,
-    /// `2024-02-29 12:34:56.789`.
-    Timestamp,
-    /// A timestamp with its offset to UTC: `2024-02-29 12:34:56.789+01:00`.
-    TimestampTz,
-    /// `-3 days 12.5 seconds`.
-    Interval,
+/// What kind of statement one is, as far as it matters to whoever carries its outcome to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// Rows come of it.
+    Query,
+    /// Rows that say how a query is run.
+    Explain,
+    /// `SHOW name`: a setting's value. `ALL` has no name.
+    Show(Option<String>),
+    /// Rows are changed, and what they have become, or were, comes back. The word is the tag: `INSERT`, `UPDATE` or `DELETE`.
+    Returning(&'static str),
+    /// It begins a transaction; `IMMEDIATE`, in the writer's place.
+    Begin {
+        /// Whether it is to be there at once.
+        is_immediate: bool,
+        /// Whether it may change anything, if it says so.
+        is_read_only: Option<bool>,
+    },
+    /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
+    End,
+    /// It changes a setting of the session.
+    Set,
+    /// Anything else: it is done, and no rows come of it.
+    Other,
 }
 
 impl Temporal {
@@ -564,4 +552,22 @@ fn types_of(rest: &mut &[TokenWithSpan]) -> Option<Vec<Vec<Token>>> {
             }
         }
     }
+}
+
+/// The type's name in SQL, as tokens.
+pub(crate) fn type_tokens(data_type: &DataType) -> Result<Vec<Token>> {
+    let name = match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            let mut tokens = type_tokens(item.data_type())?;
+            tokens.extend([Token::LBracket, Token::RBracket]);
+            return Ok(tokens);
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA".into(),
+        DataType::Time32(_) | DataType::Time64(_) => "TIME".into(),
+        DataType::Interval(_) => "INTERVAL".into(),
+        // Where it is shown says nothing about what it is.
+        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE".into(),
+        other => sql_name(other),
+    };
+    Ok(planner::tokens(&name)?.into_iter().map(|token| token.token).collect())
 }

@@ -27,8 +27,9 @@ use crate::catalog::CatalogStore;
 use crate::database::Database;
 use crate::files::functions::FileCall;
 use crate::history::History;
-use crate::identifiers::{CATALOG, SCHEMA, TARGET};
+use crate::identifiers::{CATALOG, SCHEMA, SYSTEM_TABLES, TARGET};
 use crate::place::Known;
+use crate::planner::OtherLetters;
 use crate::postgres::{self, Scope, catalogs, information_schema};
 use crate::query::Query;
 use crate::relation::Relations;
@@ -115,7 +116,7 @@ impl Names {
             opened: Arc::default(),
             views: Arc::default(),
         };
-        state.register_catalog_list(Arc::new(List(Arc::new(names))));
+        names.register(&mut state);
         state
     }
 
@@ -127,7 +128,7 @@ impl Names {
         if let Some(names) = bound {
             let (snapshot, target) = (Arc::clone(snapshot), Some(target));
             let names = Self { snapshot, depth: 0, target, views: Arc::default(), ..Self::clone(&names) };
-            state.register_catalog_list(Arc::new(List(Arc::new(names))));
+            names.register(&mut state);
         }
         state
     }
@@ -138,17 +139,23 @@ impl Names {
         let list: &dyn Any = state.catalog_list().as_ref();
         let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
         if let Some(names) = bound {
-            state.register_catalog_list(Arc::new(List(Arc::new(names.of_all()))));
+            names.of_all().register(&mut state);
         }
         state
     }
 
+    /// Has a state resolve names by these.
+    fn register(self, state: &mut SessionState) {
+        let names = Arc::new(self);
+        state.register_catalog_list(Arc::new(List(Arc::clone(&names))));
+        let letters = OtherLetters(Box::new(move |name| names.in_other_letters(name)));
+        state.config_mut().set_extension(Arc::new(letters));
+    }
+
     /// The names of tables, views and relations that are this one in other letters.
-    pub fn in_other_letters(state: &SessionState, name: &str) -> Vec<String> {
-        let list: &dyn Any = state.catalog_list().as_ref();
-        let Some(List(names)) = list.downcast_ref::<List>() else { return Vec::new() };
-        let catalog = &names.snapshot.catalog;
-        let all = catalog.tables.keys().chain(catalog.views.keys()).chain(names.relations.keys());
+    fn in_other_letters(&self, name: &str) -> Vec<String> {
+        let catalog = &self.snapshot.catalog;
+        let all = catalog.tables.keys().chain(catalog.views.keys()).chain(self.relations.keys());
         all.filter(|other| other.to_lowercase() == name).cloned().collect()
     }
 
@@ -170,7 +177,7 @@ impl Names {
         }
         let below = Self { depth: self.depth + 1, target: None, ..self.of_all() };
         let mut state = self.state.clone();
-        state.register_catalog_list(Arc::new(List(Arc::new(below))));
+        below.register(&mut state);
         let plan = planner::plan_text(&state, text).await.map_err(|e| {
             let inner = Error::from(e);
             let error = Error::new(inner.kind(), format!("view \"{name}\" no longer works: {}", inner.message()));
@@ -218,7 +225,7 @@ impl Names {
         }
         let catalog = &self.snapshot.catalog;
         let names = catalog.tables.keys().chain(catalog.views.keys()).chain(self.relations.keys()).map(String::as_str);
-        Err(Error::unknown_table(name, names.chain(system::NAMES.iter().copied())))
+        Err(Error::unknown_table(name, names.chain(SYSTEM_TABLES.iter().copied())))
     }
 
     /// A file, by its path or by a call that reads it.
@@ -373,14 +380,14 @@ impl SchemaProvider for OfPostgres {
         if let Some(table) = self.0.postgres_catalog(name).await? {
             return Ok(Some(table));
         }
-        if system::NAMES.contains(&name) {
+        if SYSTEM_TABLES.contains(&name) {
             return self.0.find(name).await.map(Some).map_err(DataFusionError::from);
         }
         Err(Error::unknown_table(name, catalogs::names().map(|(_, name)| name)).into())
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        catalogs::schema(name).is_some() || system::NAMES.contains(&name)
+        catalogs::schema(name).is_some() || SYSTEM_TABLES.contains(&name)
     }
 }
 

@@ -776,6 +776,15 @@ fn total_memory_bytes() -> u64 {
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
+/// PostgreSQL's times are milliseconds where they are nothing else.
+pub(crate) fn with_unit(name: &str, value: &str) -> String {
+    let is_time = ["statement_timeout", "lock_timeout"].iter().any(|time| name.eq_ignore_ascii_case(time));
+    match is_time && value != "0" && !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("{value}ms"),
+        false => value.into(),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -4,11 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use onehop_governor::{self as governor, Usage};
@@ -20,6 +18,7 @@ use crate::Result;
 use crate::activity;
 use crate::attached::Attached;
 use crate::catalog::{CatalogStore, StoreReport};
+use crate::database::Database;
 use crate::functions;
 use crate::history::History;
 use crate::learn;
@@ -28,23 +27,7 @@ use crate::query::Lowering;
 use crate::runtimes::Runtimes;
 use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
-
-/// Their names.
-pub(crate) const NAMES: [&str; 13] = [
-    "onehop_activity",
-    "onehop_attached",
-    "onehop_columns",
-    "onehop_functions",
-    "onehop_memory",
-    "onehop_model_terms",
-    "onehop_models",
-    "onehop_queries",
-    "onehop_resident",
-    "onehop_segments",
-    "onehop_settings",
-    "onehop_store",
-    "onehop_tables",
-];
+use crate::system_columns::{moments, numbers, optional_text, text};
 
 /// What system tables are made of.
 #[derive(Clone, Copy)]
@@ -86,24 +69,27 @@ pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatc
     }))
 }
 
-/// Columns of system tables, of values in their order.
-pub(crate) fn text<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
-}
-
-pub(crate) fn optional_text(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
-    Arc::new(StringArray::from_iter(values))
-}
-
-pub(crate) fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
-    Arc::new(Int64Array::from_iter_values(values.into_iter().map(|n| n as i64)))
-}
-
-/// Those that the clock has before 1970 are its beginning.
-pub(crate) fn moments(values: impl IntoIterator<Item = Option<SystemTime>>) -> ArrayRef {
-    let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    let times = values.into_iter().map(|time| time.map(micros));
-    Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC"))
+impl Database {
+    /// A system table as it stands, `onehop_memory` for one; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// A segment that it tells of cannot be opened.
+    pub fn system_table(&self, name: &str) -> Result<Option<RecordBatch>> {
+        let snapshot = self.snapshot();
+        // These are a session's.
+        let attached = &Attached::new();
+        let system = System {
+            snapshot: &snapshot,
+            settings: self.settings(),
+            history: self.history(),
+            known: self.known(),
+            store: &**self.store(),
+            cache: self.cache(),
+            runtimes: self.runtimes(),
+            attached,
+        };
+        batch(name, &system)
+    }
 }
 
 fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {

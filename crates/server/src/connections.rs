@@ -143,7 +143,10 @@ impl Activity for Connections {
             user: connection.user.clone(),
             address: connection.address.to_string(),
             since: connection.since,
-            session: Arc::clone(&connection.session),
+            session: connection.session.id(),
+            query: connection.session.query(),
+            transaction: connection.session.transaction(),
+            application: connection.session.parameter("application_name").unwrap_or_default(),
             is_busy: connection.interrupt.is_busy(),
         };
         all.iter().map(known).collect()

@@ -17,23 +17,40 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
-use super::{Memory, Nulls, Wanted, host};
-use crate::database::Database;
+use futures::future::BoxFuture;
+
+use super::{Nulls, Wanted, host};
 use crate::query::Query;
 use crate::rights::Rights;
-use crate::session::Session;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
 const EXPORT: &str = "onehop_export";
 const RELEASE: &str = "onehop_release";
 
+/// Exports of committed tables to other processes. The session provides it.
+pub(crate) trait TableExports: Send + Sync {
+    /// The committed state.
+    fn snapshot(&self) -> Arc<Snapshot>;
+
+    /// Exports columns of a table, and returns the handle.
+    ///
+    /// # Errors
+    /// Those of reading the table, and of making arrays of its columns.
+    fn export(&self, table: String, wanted: Wanted, query: Arc<Query>) -> BoxFuture<'static, Result<String>>;
+
+    /// Releases an export. Returns false if there is none of this handle.
+    ///
+    /// # Errors
+    /// The handle cannot be read.
+    fn release(&self, handle: &str) -> Result<bool>;
+}
+
 /// What the functions of a statement need of its session.
 #[derive(Clone)]
 pub(crate) struct Exporting {
-    pub database: Database,
+    pub tables: Arc<dyn TableExports>,
     pub settings: Settings,
     pub in_transaction: bool,
     pub snapshot: Arc<Snapshot>,
@@ -99,7 +116,7 @@ impl Exporting {
     /// Nobody needs what [`Exporting::for_function`] has exported any more.
     pub fn done_with(&self, handle: &str) {
         // It is one, and if it has ended by itself that is as well.
-        let _ = self.database.exports().release(handle);
+        let _ = self.tables.release(handle);
     }
 
     async fn shared(&self, table: &str, columns: Vec<String>, nulls: Nulls) -> Result<String> {
@@ -107,23 +124,13 @@ impl Exporting {
             let message = format!("\"{table}\" is a temporary table, which no other process can have");
             return Err(Error::new(ErrorKind::Invalid, message).with_hint("CREATE TABLE ... AS SELECT * FROM it"));
         }
-        let session = Session::new(self.database.clone(), self.settings.clone())?;
-        let arrays = session.table_arrays(table, &Wanted { columns, nulls, ..Wanted::default() }).await?;
-        let (database, table, maker) =
-            (self.database.clone(), table.to_string(), session.array_maker(Arc::clone(&self.query)));
-        let export = move || {
-            let device = match arrays.arrays.first().map(|array| &array.memory) {
-                Some(Memory::Device(memory)) => Some(maker.device_of(&**memory)?),
-                _ => None,
-            };
-            database.exports().export(&table, arrays, device)
-        };
-        spawn_blocking(export).await.map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?
+        let wanted = Wanted { columns, nulls, ..Wanted::default() };
+        self.tables.export(table.to_string(), wanted, Arc::clone(&self.query)).await
     }
 
     /// Those that arrays have types for; others are told of.
     fn all_columns(&self, table: &str) -> Result<Vec<String>> {
-        let snapshot = self.database.snapshot();
+        let snapshot = self.tables.snapshot();
         let names = snapshot.tables().map(|table| table.name.as_str());
         let found = snapshot.table(table).ok_or_else(|| Error::unknown_table(table, names))?;
         let (kept, left): (Vec<_>, Vec<_>) =
@@ -142,7 +149,7 @@ impl Exporting {
 
     fn release(&self, handle: &str) -> Result<bool> {
         self.settings.rights().need(Rights::Admin, RELEASE)?;
-        self.database.exports().release(handle)
+        self.tables.release(handle)
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn element_of(data_type: &DataType) -> Option<Element> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a type that arrays have not.
-pub(super) fn need_element(field: &Field) -> Result<Element> {
+pub(crate) fn need_element(field: &Field) -> Result<Element> {
     element_of(field.data_type()).ok_or_else(|| {
         let name = field.name();
         let message = format!("column \"{name}\" is {}, which arrays have no type for", sql_name(field.data_type()));
@@ -68,7 +68,7 @@ pub(super) fn need_element(field: &Field) -> Result<Element> {
 ///
 /// # Errors
 /// [`ErrorKind::Data`] if NULLs are refused.
-pub(super) fn with_nulls(name: &str, element: Element, count: u64, nulls: Nulls) -> Result<Element> {
+pub(crate) fn with_nulls(name: &str, element: Element, count: u64, nulls: Nulls) -> Result<Element> {
     match nulls {
         _ if count == 0 => Ok(element),
         Nulls::NaN if element.is_float() => Ok(element),
@@ -97,7 +97,7 @@ pub(super) fn columns(schema: &SchemaRef, batches: &[RecordBatch], wanted: &Want
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`]; [`ErrorKind::Invalid`] for a name that several have.
-pub(super) fn places(schema: &SchemaRef, names: &[String]) -> Result<Vec<usize>> {
+pub(crate) fn places(schema: &SchemaRef, names: &[String]) -> Result<Vec<usize>> {
     let fields = schema.fields();
     let all: Vec<usize> = (0..fields.len()).collect();
     let found = |name: &String| {
@@ -142,7 +142,7 @@ pub(super) fn check_agree(columns: &[Column]) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_agree`].
-pub(super) fn agree<'a>(mut columns: impl Iterator<Item = (&'a str, Element)>) -> Result<Option<Element>> {
+pub(crate) fn agree<'a>(mut columns: impl Iterator<Item = (&'a str, Element)>) -> Result<Option<Element>> {
     let Some((first, element)) = columns.next() else { return Ok(None) };
     match columns.find(|(_, other)| *other != element) {
         None => Ok(Some(element)),

@@ -15,8 +15,7 @@
 
 pub mod export;
 mod function;
-mod host;
-mod table;
+pub(crate) mod host;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +27,7 @@ use onehop_pipeline::Budget;
 use onehop_pipeline::arrays::{DeviceMemory, Element};
 use onehop_pipeline::backend::{Backend, Control};
 
-pub(crate) use self::function::Exporting;
+pub(crate) use self::function::{Exporting, TableExports};
 pub(crate) use self::host::element_of;
 pub use self::host::together;
 use crate::place::{Placing, residence};
@@ -210,7 +209,7 @@ fn with_control<T>(query: &Query, f: impl FnOnce(&Control<'_>) -> onehop_pipelin
     with_cancelled(query, &AtomicBool::new(false), f)
 }
 
-fn with_cancelled<T>(
+pub(crate) fn with_cancelled<T>(
     query: &Query,
     cancelled: &AtomicBool,
     f: impl FnOnce(&Control<'_>) -> onehop_pipeline::Result<T>,

@@ -40,6 +40,7 @@ pub(crate) use self::exec::LearnExec;
 pub(crate) use self::model::{model_terms, models};
 use crate::catalog::Catalog;
 use crate::database::Database;
+use crate::planner::LEARNING;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -79,15 +80,10 @@ impl Learning {
 
 fn table_functions() -> [(&'static str, Arc<dyn TableFunctionImpl>); 3] {
     [
-        ("logregr_train", Arc::new(train::Train(model::Kind::Logistic))),
-        ("linregr_train", Arc::new(train::Train(model::Kind::Linear))),
-        ("logregr_evaluate", Arc::new(evaluate::Evaluate)),
+        (LEARNING[0], Arc::new(train::Train(model::Kind::Logistic))),
+        (LEARNING[1], Arc::new(train::Train(model::Kind::Linear))),
+        (LEARNING[2], Arc::new(evaluate::Evaluate)),
     ]
-}
-
-/// Whether a table function is one of these.
-pub(crate) fn is_table_function(name: &str) -> bool {
-    table_functions().iter().any(|(own, _)| *own == name)
 }
 
 /// Makes the functions known to sessions: those of rows without models, which statements have.

@@ -15,7 +15,7 @@ use super::rows::Target;
 use crate::identifiers::normal;
 use crate::lower::{DeviceFit, plan_fit};
 use crate::query::Query;
-use crate::{Error, ErrorKind, Result, files, planner};
+use crate::{Error, ErrorKind, Result, files, planner, query_planner};
 
 /// Where rows come from. All are SQL's texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Source {
         // Rows are dealt out by hash, or stay where they are: in turns, where they go would depend on who is faster.
         let mut state = state.clone();
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        let operators = planner::physical_plan(&state, &plan, query).await?;
+        let operators = query_planner::physical_plan(&state, &plan, query).await?;
         let expressions = features.iter().map(ToString::to_string).collect();
         Ok(Planned { operators, features: names, expressions, label_is_boolean, device })
     }

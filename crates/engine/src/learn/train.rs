@@ -22,9 +22,9 @@ use super::rows::{Names, Rows, Target};
 use super::source::{Planned, Source};
 use crate::catalog::Change;
 use crate::lower::Fitted;
+use crate::new_names::check_new_name;
 use crate::query::Query;
 use crate::rights::Rights;
-use crate::statement::check_new_name;
 use crate::{Error, ErrorKind, Result};
 
 static LOGISTIC: Signature = Signature {

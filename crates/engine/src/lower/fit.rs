@@ -27,7 +27,7 @@ use super::expr::Translator;
 use super::graph::Graph;
 use super::node::{Fused, FusedNode, columns_of, ledger_of};
 use super::tree::Planner;
-use super::{Failure, Fusing, Lowered, because};
+use super::{Failure, Fusing, Lowered, Optimized, because};
 use crate::place::{self, Placement};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback, GpuMode};
@@ -74,7 +74,7 @@ pub(crate) fn plan_fit(
         place::report(&placement, fusing.placing.mode, fusing.fallback, Some(&**query)).map(|()| None)
     };
     let state = &Arc::new(state.clone());
-    let optimized = planner::optimized(state, plan)?;
+    let optimized = Optimized::new(planner::optimize(state, plan)?);
     let fused = match fused_fit(&optimized.plan, state, &fusing, query) {
         Ok(fused) => fused,
         // That a table is none of a device's is said to who has required one.

@@ -18,6 +18,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::expr::{Alias, ScalarFunction};
 use datafusion::logical_expr::{LogicalPlan, Operator, Projection, Unnest, Values};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::Expr;
 use futures::{TryStreamExt, stream};
 
@@ -37,11 +38,26 @@ const MEMORY_PART: u64 = 64;
 /// The same, whatever the limit.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// Plans operators, with batches of fewer rows if the plan's rows are wide.
+///
+/// # Errors
+/// The planner's, and an operator that cannot be replaced.
+pub(crate) async fn with_bounded_batches(
+    plan: LogicalPlan,
+    state: &SessionState,
+    planner: &DefaultPhysicalPlanner,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match of(&plan, state)? {
+        None => planner.create_physical_plan(&plan, state).await,
+        Some(rows) => cut(planner.create_physical_plan(&plan, &planning(state, rows)).await?, rows),
+    }
+}
+
 /// Rows of a batch, where those of a plan have to be fewer than usual.
 ///
 /// # Errors
 /// An expression cannot be walked through.
-pub(super) fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<usize>> {
+fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<usize>> {
     let mut widest = 0;
     columns_of(plan, &mut widest)?;
     let part = memory_limit_bytes(state.config_options()).map_or(MOST_BYTES, |limit| limit / MEMORY_PART);
@@ -51,7 +67,7 @@ pub(super) fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<usiz
 }
 
 /// The same state, but for the rows of a batch.
-pub(super) fn planning(state: &SessionState, rows: usize) -> SessionState {
+fn planning(state: &SessionState, rows: usize) -> SessionState {
     let mut state = state.clone();
     *state.config_mut() = state.config().clone().with_batch_size(rows);
     state
@@ -61,7 +77,7 @@ pub(super) fn planning(state: &SessionState, rows: usize) -> SessionState {
 ///
 /// # Errors
 /// An operator cannot be put into the place of another.
-pub(super) fn cut(operators: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
+fn cut(operators: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let cutting = move |input: &Arc<dyn ExecutionPlan>, partition, context: Arc<TaskContext>| {
         unseen::changed(input, partition, context, |batches| {
             batches.map_ok(move |batch| stream::iter(slices(&batch, rows))).try_flatten()

@@ -34,7 +34,6 @@ use datafusion::sql::sqlparser::ast::{
 use super::scopes::{LookUp, Outputs, Relation, Scope, only};
 use super::{file_functions, outer_aggregates, output_names, using_joins, visit_statement};
 use crate::identifiers::{SCHEMA, normal};
-use crate::resolve::Names;
 use crate::{Error, Result};
 
 /// True if a statement has subqueries in expressions, or LATERAL ones, or names of three words:
@@ -100,6 +99,16 @@ struct Tables {
     names: HashMap<String, String>,
 }
 
+/// Finds the names of tables, views and relations that differ from a name in the case of letters alone. What binds the
+/// names of a statement registers it with the session's configuration.
+pub(crate) struct OtherLetters(pub Box<dyn Fn(&str) -> Vec<String> + Send + Sync>);
+
+impl OtherLetters {
+    fn of(state: &SessionState, name: &str) -> Vec<String> {
+        state.config().get_extension::<Self>().map(|letters| (letters.0)(name)).unwrap_or_default()
+    }
+}
+
 impl Tables {
     async fn look_up(&mut self, reference: TableReference, state: &SessionState) -> Result<()> {
         let name = reference.to_string();
@@ -108,7 +117,7 @@ impl Tables {
             return Ok(());
         }
         let TableReference::Bare { table } = &reference else { return Ok(()) };
-        let same = Names::in_other_letters(state, table);
+        let same = OtherLetters::of(state, table);
         if let Some(found) = only(table, same, "table")? {
             let columns = columns_of(TableReference::bare(found.as_str()), state).await.unwrap_or_default();
             self.columns.insert(name.clone(), columns);

@@ -24,6 +24,7 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::lossy_casts::{as_any_cast, is_exact};
+use super::without::keeps;
 use super::{ONE_NAN, POSITIVE_ZERO, expressions};
 
 /// After types are settled.
@@ -87,8 +88,10 @@ fn boolean(expr: Expr) -> Expr {
 }
 
 /// A plan for DataFusion's operators: guards are evaluated before what they guard.
-pub(super) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
-    if !expressions::has(&plan, |expr| logic_of(expr).is_some() || filter_of(expr).is_some())? {
+pub(crate) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
+    if !keeps("guarded_cases")
+        || !expressions::has(&plan, |expr| logic_of(expr).is_some() || filter_of(expr).is_some())?
+    {
         return Ok(plan);
     }
     let guarded = plan.transform_up_with_subqueries(|node| {

@@ -70,7 +70,6 @@ mod named_windows;
 mod nested_casts;
 mod nested_order;
 mod nesting;
-mod nothing_to_optimize;
 mod null_in_subqueries;
 mod null_offsets;
 mod null_safe_joins;
@@ -150,10 +149,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use async_trait::async_trait;
-use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
-use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan, ScalarUDF};
 use datafusion::optimizer::optimizer::Optimizer;
@@ -161,7 +157,6 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{
@@ -171,13 +166,17 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
 
+pub(crate) use self::batch_rows::with_bounded_batches;
 pub(crate) use self::checked_arithmetic::{Operation, operation_of, room_for};
 use self::dialect::Dialect;
 pub(crate) use self::equal_values::POSITIVE_ZERO;
-pub(crate) use self::folded_names::as_named;
+pub(crate) use self::folded_names::{OtherLetters, as_named};
 pub(crate) use self::functions::names as function_names;
-pub(crate) use self::guards::guarded_expression;
+pub(crate) use self::guards::{guarded, guarded_expression};
+pub(crate) use self::in_order::ordered;
 pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
+pub(crate) use self::named_arguments::LEARNING;
+pub(crate) use self::nesting::check_plan;
 pub(crate) use self::nesting::settle;
 pub(crate) use self::one_nan::ONE_NAN;
 pub(crate) use self::printer::Printer;
@@ -186,15 +185,22 @@ use self::retries::Hints;
 pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 use self::scopes::LookUp;
+pub(crate) use self::subquery_errors::explained as explained_subqueries;
 pub(crate) use self::unseen::is_unseen;
 pub(crate) use self::without::check as check_left_out;
 use self::without::keeps;
 use crate::error::MAX_NESTED;
-use crate::lower::Optimized;
-use crate::{Error, ErrorKind, Result, learn, lower, query};
+use crate::{Error, ErrorKind, Result, query};
 
-/// Our rules and options, added to DataFusion's defaults.
-pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
+/// Physical rules, in order.
+pub(crate) type PhysicalRules = Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>;
+
+/// Adds our rules and options to DataFusion's defaults. `physical` replaces its physical rules, before ours are added.
+pub(crate) fn configure(
+    mut config: SessionConfig,
+    builder: SessionStateBuilder,
+    physical: fn(PhysicalRules) -> PhysicalRules,
+) -> SessionStateBuilder {
     let options = config.options_mut();
     // 0.1 is a decimal, as in PostgreSQL and DuckDB: a double is not the value that a DECIMAL column holds.
     options.sql_parser.parse_float_as_decimal = true;
@@ -205,8 +211,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_config(config)
         .with_analyzer_rules(analyzer_rules())
         .with_optimizer_rules(optimizer_rules())
-        .with_physical_optimizer_rules(physical_rules())
-        .with_query_planner(Arc::new(Planner))
+        .with_physical_optimizer_rules(physical_rules(physical))
         .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
     let functions = builder.aggregate_functions().get_or_insert_default();
@@ -240,7 +245,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     if keeps("unproved_keys") {
         planners.push(Arc::new(unproved_keys::Relations));
     }
-    learn::configure(builder)
+    builder
 }
 
 /// Aggregates in place of DataFusion's: behind those of the same name.
@@ -281,7 +286,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+fn physical_rules(physical: fn(PhysicalRules) -> PhysicalRules) -> PhysicalRules {
     let mut rules = match keeps("filter_pushdown") {
         true => filter_pushdown::physical_rules(),
         false => PhysicalOptimizer::new().rules,
@@ -295,7 +300,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     if keeps("outer_constants") {
         rules = outer_constants::hidden_from(rules);
     }
-    rules = nothing_to_optimize::left_out(rules);
+    rules = physical(rules);
     rules.push(Arc::new(large_tops::LargeTops));
     rules.insert(0, Arc::new(recursive_limits::RecursiveLimits));
     rules.insert(0, Arc::new(offset_orders::OffsetOrders));
@@ -596,52 +601,10 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
     plan(state, parse_statement(text)?).await
 }
 
-/// A plan as the optimizer leaves it.
-pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Optimized> {
+/// Optimizes a plan.
+pub(crate) fn optimize(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
     let optimized = bounded_calls::folding_little(|| state.optimize(plan));
-    optimized.map(Optimized::new).map_err(|e| subquery_errors::explained(e, plan))
-}
-
-/// An [`optimized`] plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
-pub(crate) async fn physical_plan_of_optimized(
-    state: &Arc<SessionState>,
-    optimized: &Optimized,
-    asked: &LogicalPlan,
-    query: &Arc<query::Query>,
-) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let operators = operators_of_optimized(state, optimized).await;
-    let operators = operators.map_err(|e| subquery_errors::explained(e, asked))?;
-    runnable(in_order::ordered(operators, state)?, query)
-}
-
-/// A plan as operators that are about to run for `query`.
-pub(crate) async fn physical_plan(
-    state: &SessionState,
-    plan: &LogicalPlan,
-    query: &Arc<query::Query>,
-) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    runnable(in_order::ordered(operators(state, plan).await?, state)?, query)
-}
-
-async fn operators_of_optimized(
-    state: &Arc<SessionState>,
-    optimized: &Optimized,
-) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    nesting::check_plan(&optimized.plan)?;
-    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-    let lowered = lower::lower(optimized, state)?;
-    let guarded = if keeps("guarded_cases") { guards::guarded(lowered)? } else { lowered };
-    match batch_rows::of(&guarded, state)? {
-        None => planner.create_physical_plan(&guarded, state.as_ref()).await,
-        Some(rows) => {
-            let state = batch_rows::planning(state, rows);
-            batch_rows::cut(planner.create_physical_plan(&guarded, &state).await?, rows)
-        }
-    }
-}
-
-async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    state.create_physical_plan(plan).await.map_err(|e| subquery_errors::explained(e, plan))
+    optimized.map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// Operators as they may run: not too deep, cancelled with `query`, with sorts that count what they keep.
@@ -655,25 +618,6 @@ pub(crate) fn runnable(
     let plan = unnest_slices::sliced(plan)?;
     query.runs(&plan);
     Ok(plan)
-}
-
-/// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.
-#[derive(Debug)]
-struct Planner;
-
-#[async_trait]
-impl QueryPlanner for Planner {
-    async fn create_physical_plan(
-        &self,
-        plan: &LogicalPlan,
-        session: &dyn DataFusionSession,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        if let Some(state) = session.as_any().downcast_ref::<SessionState>() {
-            return operators_of_optimized(&Arc::new(state.clone()), &Optimized::new(plan.clone())).await;
-        }
-        nesting::check_plan(plan)?;
-        DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await
-    }
 }
 
 /// The names in ORDER BY that are taken for columns of FROM.

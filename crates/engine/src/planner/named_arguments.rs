@@ -12,13 +12,15 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::expressions::call;
 use crate::identifiers::normal;
-use crate::learn;
+
+/// Table functions of `learn`, whose arguments have names.
+pub(crate) const LEARNING: [&str; 3] = ["logregr_train", "linregr_train", "logregr_evaluate"];
 
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     let TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
     let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return };
     let function = normal(ident);
-    if !learn::is_table_function(&function) {
+    if !LEARNING.contains(&function.as_str()) {
         args.iter_mut().for_each(without_type);
         return;
     }

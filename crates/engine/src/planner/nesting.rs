@@ -378,7 +378,7 @@ fn depth_of_set_operations(body: &SetExpr) -> usize {
 }
 
 /// Refuses expressions that have become too deep, and operators too many above each other.
-pub(super) fn check_plan(plan: &LogicalPlan) -> DataFusionResult<()> {
+pub(crate) fn check_plan(plan: &LogicalPlan) -> DataFusionResult<()> {
     let mut operators = Operators { depth: 0 };
     plan.visit_with_subqueries(&mut operators).map(drop)
 }

@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind};
 const MADE: &str = "__correlated_sq_";
 
 /// The error of planning, or a better one.
-pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
+pub(crate) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
     let root = error.find_root();
     let is_left = match root {
         DataFusionError::NotImplemented(message) => {

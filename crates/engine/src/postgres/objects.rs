@@ -70,7 +70,7 @@ pub(crate) fn relations(snapshot: &Snapshot) -> Vec<Relation<'_>> {
         schema: PUBLIC,
         kind: Kind::View(text),
     });
-    let ours = crate::system::NAMES.iter().enumerate().map(|(at, name)| Relation {
+    let ours = crate::identifiers::SYSTEM_TABLES.iter().enumerate().map(|(at, name)| Relation {
         oid: 12_500 + at as i64,
         name,
         schema: PG_CATALOG,

@@ -1,14 +1,12 @@
 //! One client's view of a database: its settings, and the statement that is running.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use arrow::datatypes::DataType;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
@@ -19,33 +17,34 @@ use crate::arrays::Exporting;
 use crate::attached::Attached;
 use crate::database::Database;
 use crate::definition::{self, Definition};
-use crate::explanation::{ExplainMode, Explanation};
 use crate::files::{self, CountingRegistry, Sites};
-use crate::functions;
 use crate::identifiers::{CATALOG, SCHEMA};
 use crate::learn::Learning;
 use crate::limits::Limits;
 use crate::lower::Fusing;
 use crate::memory_pool;
+use crate::new_names::check_new_name;
 use crate::place::Placing;
 use crate::planner;
 use crate::postgres::parameters::{Shared as Parameters, zone_in_arrow};
 use crate::postgres::{self, ClientFacts, Scope};
-use crate::prepared::{Prepared, Value};
+use crate::prepared::Prepared;
 use crate::query::panicked;
 use crate::relation::{Relation, Relations};
-use crate::resolve::{self, Names as BoundNames};
+use crate::resolve::Names as BoundNames;
 use crate::rights::Rights;
 use crate::runtimes::Runtimes;
-use crate::settings::{Setting, SettingSource, Settings};
+use crate::settings::{Setting, SettingSource, Settings, with_unit};
 use crate::snapshot::Snapshot;
 use crate::spill::SpillFiles;
-use crate::statement::{self, ClientCopy, Context, Described, Shapes, Work};
+use crate::template_cache::TemplateCache;
 use crate::temporary::Temporary;
-use crate::transaction::Transaction;
-use crate::{Error, ErrorKind, Output, Query, Result};
+use crate::transaction::{Transaction, TransactionState};
+use crate::{Error, ErrorKind, Query, Result};
+use crate::{functions, query_planner};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 
+mod arrays;
 mod deadline;
 
 /// A session. Statements of one session run one after the other; sessions run side by side.
@@ -72,7 +71,7 @@ pub struct Session {
     client: Mutex<ClientFacts>,
     /// Parameters of PostgreSQL's.
     parameters: Parameters,
-    shapes: Shapes,
+    templates: TemplateCache,
 }
 
 struct Base {
@@ -82,17 +81,6 @@ struct Base {
     /// The same with names that only statements which are planned can mention: a state is copied for every statement, name by
     /// name.
     planning: SessionState,
-}
-
-/// Where a session's transaction is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransactionState {
-    /// There is none: each statement is one.
-    None,
-    /// It goes on.
-    Open,
-    /// A statement of it has failed: nothing but its end is accepted.
-    Failed,
 }
 
 /// Names for completion and suggestions.
@@ -130,92 +118,36 @@ impl Session {
             attached: Mutex::default(),
             client: Mutex::default(),
             parameters: Parameters::default(),
-            shapes: Shapes::default(),
+            templates: TemplateCache::default(),
         })
     }
 
-    /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
-    pub async fn sql(&self, statement: &str) -> Result<Output> {
-        let statement = &*self.named_here(statement);
-        let context = self.context(statement);
-        let output = watched(&context.query, pin!(statement::run(statement, &context))).await?;
-        Ok(told(output, &context))
+    /// Templates of its statements.
+    pub(crate) fn templates(&self) -> &TemplateCache {
+        &self.templates
     }
 
-    /// Parses one statement, whose parameters, `$1`, `$2` ... or `?`, get values when it is run.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Syntax`] for what cannot be parsed. Whether its tables are there is seen when it is run.
-    pub fn prepare(&self, statement: &str) -> Result<Prepared> {
-        statement::prepare(&self.named_here(statement))
+    /// Its settings and its transaction, as statements change them.
+    pub(crate) fn locks(&self) -> (&Mutex<Arc<Settings>>, &Mutex<Option<Transaction>>) {
+        (&self.settings, &self.transaction)
     }
 
-    /// As [`Session::sql`], of a prepared statement, of whatever session, with a value for each of its parameters.
-    pub async fn execute(&self, prepared: &Prepared, values: &[Value]) -> Result<Output> {
-        let context = self.context(prepared.text());
-        let output = watched(&context.query, pin!(statement::run_prepared(prepared, values, &context))).await?;
-        Ok(told(output, &context))
-    }
-
-    /// As [`Session::prepare`], of any statement: also such as begin or end a transaction, or are about prepared ones.
-    ///
-    /// # Errors
-    /// As [`Session::prepare`].
-    pub fn parse(&self, statement: &str) -> Result<Prepared> {
-        self.shapes.parse(&self.named_here(statement))
-    }
-
-    /// A `COPY ... FROM STDIN` or `TO STDOUT`, for whoever carries it out between its client and the database; `None` for any
-    /// other statement.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Syntax`] and [`ErrorKind::Invalid`]: what is wrong with such a statement.
-    pub fn client_copy(&self, statement: &str) -> Result<Option<ClientCopy>> {
-        statement::client_copy(&self.named_here(statement))
-    }
-
-    /// What a prepared statement takes and gives, without running it. `declared` are types of its first parameters, as far
-    /// as its client has some.
-    ///
-    /// # Errors
-    /// Those that its plan would have.
-    pub async fn describe(&self, prepared: &Prepared, declared: &[Option<DataType>]) -> Result<Described> {
-        let limits = Limits::of(&self.current_settings());
-        // It is no statement of its own: what runs goes on being what `query` tells of.
-        let context = self.context_of(Query::start(0, self.id, prepared.text(), limits));
-        watched(&context.query, pin!(statement::describe(prepared, declared, &context))).await
-    }
-
-    /// What a query will do or, if it is to be run for it, what it did. Takes the query, or `EXPLAIN` of it. Dropping
-    /// the future cancels it.
-    ///
-    /// # Errors
-    /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
-    pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
-        let statement = &*self.named_here(statement);
-        let context = self.context(statement);
-        let explained = watched(&context.query, pin!(statement::explain(statement, mode, &context))).await?;
-        context.query.made_rows(1);
-        context.query.done();
-        Ok(explained)
-    }
-
-    /// A statement whose names of several words are those of the database.
-    fn named_here<'a>(&self, statement: &'a str) -> Cow<'a, str> {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        resolve::named_here(statement, &client.database)
-    }
-
-    /// What a statement that begins now is carried out with.
-    fn context(&self, statement: &str) -> Context<'_> {
-        let limits = self.limits();
-        // The next one of the same text comes when this one is done.
+    /// Forgets when a statement arrived: it begins.
+    pub(crate) fn forget_arrival(&self) {
         self.came.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.context_of(self.start_query(statement, limits))
     }
 
-    fn context_of(&self, query: Arc<Query>) -> Context<'_> {
-        Context::new(self, &self.settings, &self.transaction, self.snapshot(), query)
+    /// Refuses changes of anything but temporary tables in a READ ONLY transaction or session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`].
+    pub(crate) fn refuse_if_read_only(&self) -> Result<()> {
+        if !self.is_read_only() {
+            return Ok(());
+        }
+        let message = "this transaction is READ ONLY: it changes nothing but temporary tables";
+        Err(Error::new(ErrorKind::ReadOnly, message)
+            .with_hint("SET TRANSACTION READ WRITE, or SET default_transaction_read_only = off, lets it"))
     }
 
     /// The database as a statement that begins now sees it, with the session's own tables.
@@ -258,7 +190,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] if something of that name is there; [`ErrorKind::Invalid`] if it can be no name.
     pub fn register(&self, name: &str, relation: Relation) -> Result<()> {
-        statement::check_new_name(name)?;
+        check_new_name(name)?;
         let exists = |what: &str| {
             Error::new(ErrorKind::AlreadyExists, format!("there is a {what} \"{name}\""))
                 .with_hint("register the rows under another name")
@@ -323,7 +255,7 @@ impl Session {
             true => Ok(()),
             false => {
                 self.rights().need(Rights::Write, "to change rows")?;
-                statement::refuse_if_read_only(self)
+                self.refuse_if_read_only()
             }
         }
     }
@@ -497,7 +429,7 @@ impl Session {
             true => Ok(()),
             false => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::make_mut(&mut settings).set(name, &statement::with_unit(name, value), SettingSource::Session)
+                Arc::make_mut(&mut settings).set(name, &with_unit(name, value), SettingSource::Session)
             }
         }
     }
@@ -576,8 +508,9 @@ impl Session {
 
     /// What a statement exports tables with.
     fn exporting(&self, settings: &Settings, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Exporting {
+        let tables = arrays::CommittedTables { database: self.database.clone(), settings: settings.clone() };
         Exporting {
-            database: self.database.clone(),
+            tables: Arc::new(tables),
             settings: settings.clone(),
             in_transaction: self.in_transaction(),
             snapshot: Arc::clone(snapshot),
@@ -629,14 +562,20 @@ impl Session {
     }
 }
 
-/// The output, once its statement knows of it.
-fn told(output: Output, context: &Context<'_>) -> Output {
-    if let Output::Done(done) = &output {
-        context.query.made_rows(done.rows.unwrap_or(0));
-        context.query.done();
+impl Database {
+    /// A new session on it.
+    pub fn session(&self) -> Result<Session> {
+        Session::new(self.clone(), self.settings().clone())
     }
-    output
+
+    /// A new session on it that may do so much.
+    pub fn session_with(&self, rights: Rights) -> Result<Session> {
+        Session::new(self.clone(), self.settings().clone().with_rights(rights))
+    }
 }
+
+/// A statement's work, where it is: who is given it to wait for does not move it, and is no larger for it.
+pub(crate) type Work<'a, T> = Pin<&'a mut (dyn Future<Output = Result<T>> + Send)>;
 
 /// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.
 pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<T> {
@@ -687,7 +626,7 @@ impl Base {
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
-        let state = files::json::configure(planner::configure(config, builder)).build();
+        let state = files::json::configure(query_planner::configure(config, builder)).build();
         let mut planning = state.clone();
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })

@@ -15,40 +15,12 @@ use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, LimitClause, Query as SqlQuery, Statement as Sql, Value as Literal, Visit, VisitMut,
     Visitor, VisitorMut,
 };
-use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, Statement, locking, parse_tokens, transaction};
 use crate::planner;
 use crate::postgres::column_names::ColumnNames;
-use crate::prepared::Prepared;
-use crate::type_names::sql_name;
+use crate::prepared::{Prepared, StatementKind};
 use crate::{Error, ErrorKind, Result};
-
-/// What kind of statement one is, as far as it matters to whoever carries its outcome to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatementKind {
-    /// Rows come of it.
-    Query,
-    /// Rows that say how a query is run.
-    Explain,
-    /// `SHOW name`: a setting's value. `ALL` has no name.
-    Show(Option<String>),
-    /// Rows are changed, and what they have become, or were, comes back. The word is the tag: `INSERT`, `UPDATE` or `DELETE`.
-    Returning(&'static str),
-    /// It begins a transaction; `IMMEDIATE`, in the writer's place.
-    Begin {
-        /// Whether it is to be there at once.
-        is_immediate: bool,
-        /// Whether it may change anything, if it says so.
-        is_read_only: Option<bool>,
-    },
-    /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
-    End,
-    /// It changes a setting of the session.
-    Set,
-    /// Anything else: it is done, and no rows come of it.
-    Other,
-}
 
 /// What a statement takes and gives.
 #[derive(Clone, Debug)]
@@ -281,24 +253,6 @@ pub(super) fn equalities<'a>(values: impl Iterator<Item = (&'a String, &'a Expr)
     })
 }
 
-/// The type's name in SQL, as tokens.
-pub(crate) fn type_tokens(data_type: &DataType) -> Result<Vec<Token>> {
-    let name = match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            let mut tokens = type_tokens(item.data_type())?;
-            tokens.extend([Token::LBracket, Token::RBracket]);
-            return Ok(tokens);
-        }
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA".into(),
-        DataType::Time32(_) | DataType::Time64(_) => "TIME".into(),
-        DataType::Interval(_) => "INTERVAL".into(),
-        // Where it is shown says nothing about what it is.
-        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE".into(),
-        other => sql_name(other),
-    };
-    Ok(planner::tokens(&name)?.into_iter().map(|token| token.token).collect())
-}
-
 /// Parses a statement with parameters that a client may run: any.
 pub(crate) fn client(text: &str) -> Result<Prepared> {
     let tokens = planner::tokens(text)?;
@@ -309,7 +263,7 @@ pub(crate) fn client(text: &str) -> Result<Prepared> {
     let statement = parse_tokens(prepared.unbound()?)?;
     let (kind, columns) = (statement.kind(), statement.column_names());
     let prepared = match &statement {
-        Statement::Other(statement) => prepared.with_template(super::Template::of(statement)),
+        Statement::Other(statement) => prepared.with_template(crate::template::Template::of(statement)),
         _ => prepared,
     };
     Ok(prepared.with_kind(kind).with_columns(columns))

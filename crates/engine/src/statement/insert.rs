@@ -10,7 +10,7 @@ use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Insert, ObjectName, Query, Statement as Sql, TableAlias, TableObject};
 
 use super::returning::Returning;
-use super::{Context, done, named, source, table_name, values};
+use super::{Context, done, named, source, table_name};
 use crate::catalog::SegmentEntry;
 use crate::catalog::row::EncodedRows;
 use crate::database::Database;
@@ -22,11 +22,12 @@ use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
+use crate::template::{parts, rows_of};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// Adds the rows of an INSERT's query; `None` if there is more to it.
 pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
-    let Some((name, source)) = source::parts(insert) else { return Ok(None) };
+    let Some((name, source)) = parts(insert) else { return Ok(None) };
     let name = named(name, &context.snapshot)?;
     let of_table = context.of_table(&name)?;
     let context = of_table.as_ref().unwrap_or(context);
@@ -118,7 +119,7 @@ impl InsertReturning {
         let table = own_table(&self.table, context)?;
         let Self { insert, returning, .. } = self;
         let kept = KeptRows::new(&context.state()?.task_ctx());
-        let written = match values::rows_of(&insert, &context.snapshot) {
+        let written = match rows_of(&insert, &context.snapshot) {
             Some((_, rows)) => few(&table, rows, context)?,
             None => None,
         };
@@ -129,7 +130,7 @@ impl InsertReturning {
                 loaded
             }
             None => {
-                let Some((_, source)) = source::parts(&insert) else { return Err(not_supported()) };
+                let Some((_, source)) = parts(&insert) else { return Err(not_supported()) };
                 let plan = plan(&insert.columns, source, &table, context).await?;
                 let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
                 load_rows(plan, &table, &beside, context).await?

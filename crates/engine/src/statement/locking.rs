@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::write::no_transaction;
-use super::{Context, named, refuse_if_read_only};
+use super::{Context, named};
 use crate::rights::Rights;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Result};
@@ -93,7 +93,7 @@ impl Locks {
     pub async fn take<'a>(&self, context: &Context<'a>) -> Result<Option<Context<'a>>> {
         let tables = self.tables(context)?;
         context.settings().rights().need(Rights::Write, "FOR UPDATE or FOR SHARE")?;
-        refuse_if_read_only(context.session)?;
+        context.session.refuse_if_read_only()?;
         if context.transaction().is_none() || tables.iter().all(|name| context.snapshot.is_temporary(name)) {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 //! One file per kind of statement; each parses its own syntax and does its own work.
 
 mod action;
+mod api;
 mod attach;
 mod checkpoint;
 mod copy;
@@ -21,15 +22,13 @@ mod residence;
 mod returning;
 mod select;
 mod set;
-mod shapes;
 mod source;
 mod transaction;
-mod values;
 mod view;
 mod whole_file;
 mod write;
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::datasource::MemTable;
@@ -46,29 +45,30 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 pub(crate) use self::copy::parse_client as client_copy;
 pub use self::copy::{ClientCopy, CopyDirection, CopyFormat};
-pub use self::describe::{Described, StatementKind};
-pub(crate) use self::describe::{client, describe, type_tokens};
+pub use self::describe::Described;
+pub(crate) use self::describe::{client, describe};
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
-pub(crate) use self::set::with_unit;
-pub(crate) use self::shapes::Shapes;
-pub(crate) use self::values::Template;
 use crate::database::Database;
 use crate::identifiers::normal;
 use crate::limits::may_keep;
 use crate::load::Target;
 use crate::lower::Optimized;
-use crate::planner;
+use crate::new_names::check_new_name;
+use crate::parameter::Value;
 use crate::plans;
-use crate::prepared::{self, Prepared, Value};
+use crate::prepared::{self, Prepared};
 use crate::query::{Done, Output, Query};
 use crate::resolve::{Names, TargetRows};
 use crate::rights::Rights;
+use crate::session::Work;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
+use crate::template::{insert_of, parts, rows_of};
 use crate::temporary::Temporary;
 use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Rule, Session, task};
+use crate::{planner, query_planner};
 
 /// A parsed statement.
 #[derive(Debug)]
@@ -113,14 +113,9 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// What a statement that sees `snapshot` is carried out with.
-    pub fn new(
-        session: &'a Session,
-        settings: &'a Mutex<Arc<Settings>>,
-        transaction: &'a Mutex<Option<Transaction>>,
-        snapshot: Arc<Snapshot>,
-        query: Arc<Query>,
-    ) -> Self {
+    pub fn new(session: &'a Session, snapshot: Arc<Snapshot>, query: Arc<Query>) -> Self {
         let database = session.database();
+        let (settings, transaction) = session.locks();
         Self { session, database, snapshot, state: OnceLock::new(), settings, query, transaction, temporary: None }
     }
 
@@ -261,14 +256,15 @@ impl<'a> Context<'a> {
     /// Operators that are about to run.
     async fn physical_plan(&self, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
-        self.query.apart(async move { Ok(planner::physical_plan(&state, &plan, &query).await?) }).await
+        self.query.apart(async move { Ok(query_planner::physical_plan(&state, &plan, &query).await?) }).await
     }
 
     /// The operators of a plan that was optimized already.
     async fn physical_plan_of_optimized(&self, plan: Arc<Optimized>) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
         // It was made into operators before: it has no error of its own.
-        let work = async move { Ok(planner::physical_plan_of_optimized(&state, &plan, &plan.plan, &query).await?) };
+        let work =
+            async move { Ok(query_planner::physical_plan_of_optimized(&state, &plan, &plan.plan, &query).await?) };
         self.query.apart(work).await
     }
 
@@ -279,8 +275,8 @@ impl<'a> Context<'a> {
         let is_elsewhere = self.session.zone().is_some();
         let work = async move {
             let is_repeatable = !is_elsewhere && plans::is_repeatable(&plan)?;
-            let optimized = Arc::new(planner::optimized(&state, &plan)?);
-            let physical = planner::physical_plan_of_optimized(&state, &optimized, &plan, &query).await?;
+            let optimized = Arc::new(Optimized::new(planner::optimize(&state, &plan)?));
+            let physical = query_planner::physical_plan_of_optimized(&state, &optimized, &plan, &query).await?;
             if is_repeatable {
                 let is_current = || Arc::ptr_eq(&database.snapshot(), &snapshot);
                 database.plans().keep(&text, threads, &snapshot, optimized, is_current);
@@ -294,9 +290,6 @@ impl<'a> Context<'a> {
         Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
-
-/// A statement's work, where it is: who is given it to wait for does not move it, and is no larger for it.
-pub(crate) type Work<'a, T> = Pin<&'a mut (dyn Future<Output = Result<T>> + Send)>;
 
 /// Parses and carries out one statement.
 pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
@@ -322,7 +315,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
             refuse_if_failed(context)?;
             if !context.snapshot.is_temporary(&table.name) {
                 context.settings().rights().need(Rights::Write, "to change rows")?;
-                refuse_if_read_only(context.session)?;
+                context.session.refuse_if_read_only()?;
             }
             may_keep(0, context.settings().memory_limit_bytes())?;
             if let Some(done) = insert::put(&table, rows, context).await? {
@@ -464,8 +457,8 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
                 let locked = Box::pin(locks.take(context)).await?;
                 return Box::pin(select::run(*statement, None, locked.as_ref().unwrap_or(context))).await;
             }
-            if let Some(insert) = values::insert_of(&statement) {
-                if let Some((table, rows)) = values::rows_of(insert, &context.snapshot)
+            if let Some(insert) = insert_of(&statement) {
+                if let Some((table, rows)) = rows_of(insert, &context.snapshot)
                     && let Some(done) = insert::put(&table, rows, context).await?
                 {
                     return Ok(Output::Done(done));
@@ -501,18 +494,6 @@ fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
     }
 }
 
-/// Refuses changes of anything but temporary tables where a transaction, or the session, is to make none.
-pub(crate) fn refuse_if_read_only(session: &Session) -> Result<()> {
-    match session.is_read_only() {
-        true => Err(Error::new(
-            ErrorKind::ReadOnly,
-            "this transaction is READ ONLY: it changes nothing but temporary tables",
-        )
-        .with_hint("SET TRANSACTION READ WRITE, or SET default_transaction_read_only = off, lets it")),
-        false => Ok(()),
-    }
-}
-
 /// Refuses what the session may not do. Where a query reads from is seen when its names are resolved.
 fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
     let (least, what) = match statement {
@@ -540,7 +521,7 @@ fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
     match statement {
         // What they change is outside, or nothing that anybody would see.
         Statement::CopyTo(_) | Statement::Checkpoint(_) | Statement::Attach(_) | Statement::Residence(_) => Ok(()),
-        _ => refuse_if_read_only(context.session),
+        _ => context.session.refuse_if_read_only(),
     }
 }
 
@@ -599,7 +580,7 @@ impl Statement {
             Self::InsertReturning(insert) => is_temporary(insert.table()),
             Self::Truncate(truncate) => truncate.tables().iter().all(|name| is_temporary(name)),
             Self::Other(statement) => {
-                let name = values::insert_of(statement).and_then(source::parts).map(|(name, _)| table_name(name));
+                let name = insert_of(statement).and_then(parts).map(|(name, _)| table_name(name));
                 name.is_some_and(|name| name.is_ok_and(|name| is_temporary(&name)))
             }
             _ => false,
@@ -800,25 +781,6 @@ fn new_name(name: &ObjectName) -> Result<String> {
     let name = table_name(name)?;
     check_new_name(&name)?;
     Ok(name)
-}
-
-/// As [`new_name`], of a name that is no SQL.
-pub(crate) fn check_new_name(name: &str) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::new(ErrorKind::Invalid, "a name has at least one letter"));
-    }
-    if crate::files::is_path(name) {
-        let error =
-            Error::new(ErrorKind::Invalid, format!("\"{name}\" reads as the path of a file, so it cannot be a name"));
-        return Err(error.with_hint("names with a slash, a star or the extension of a file format are paths"));
-    }
-    if name == crate::identifiers::TARGET {
-        return Err(Error::new(ErrorKind::Invalid, format!("\"{name}\" is a name of ours, so it cannot be a table's")));
-    }
-    if crate::system::NAMES.contains(&name) || crate::postgres::catalogs::schema(name).is_some() {
-        return Err(Error::new(ErrorKind::AlreadyExists, format!("\"{name}\" is a system table")));
-    }
-    Ok(())
 }
 
 fn bad_name(name: &ObjectName) -> Error {

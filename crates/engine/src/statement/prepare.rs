@@ -6,12 +6,14 @@ use std::sync::{Arc, PoisonError};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as Sql, UnaryOperator, Value as Literal};
 
-use super::{Context, Statement, Template, done, parse_tokens};
+use super::{Context, Statement, done, parse_tokens};
 use crate::error::Object;
 use crate::identifiers::normal;
 use crate::limits::may_keep;
-use crate::prepared::{Prepared, Value};
+use crate::parameter::Value;
+use crate::prepared::Prepared;
 use crate::query::Done;
+use crate::template::Template;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Context, done, transaction};
 use crate::query::Done;
-use crate::settings::{SettingSource, environment_name};
+use crate::settings::{SettingSource, environment_name, with_unit};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.
@@ -64,15 +64,6 @@ pub(super) fn convert(set: &Set) -> Result<Option<SetValue>> {
             }
         }
         _ => Ok(None),
-    }
-}
-
-/// PostgreSQL's times are milliseconds where they are nothing else.
-pub(crate) fn with_unit(name: &str, value: &str) -> String {
-    let is_time = ["statement_timeout", "lock_timeout"].iter().any(|time| name.eq_ignore_ascii_case(time));
-    match is_time && value != "0" && !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("{value}ms"),
-        false => value.into(),
     }
 }
 

@@ -8,61 +8,18 @@
 //! DataFusion's own plan of an INSERT gives the types of the table's columns, and their number, to every VALUES that is in the
 //! query however deep, and lets the values of a column decide about each other's type before they are cast.
 
-use arrow::datatypes::Schema;
-use datafusion::sql::sqlparser::ast::{Insert, ObjectName, ObjectNamePart, Query, SetExpr, TableFactor, TableObject};
+use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Query, SetExpr, TableFactor};
 
 use super::modify::{cast, sql_type};
 use crate::error::nearest;
 use crate::identifiers::quoted;
 use crate::planner;
 use crate::snapshot::Table;
+use crate::template::{Misnamed, places};
 use crate::{Error, ErrorKind, Object, Result, Rule};
 
 /// What the rows that a statement brings are called.
 const ROWS: &str = "__onehop_rows";
-
-/// The table that an INSERT names and the query of its rows, by which it says no more than what rows there are; `None` for any
-/// other.
-pub(super) fn parts(insert: &Insert) -> Option<(&ObjectName, &Query)> {
-    // Every field has a name here: one that a later parser knows must be looked at.
-    let Insert {
-        insert_token: _,
-        optimizer_hints,
-        or: None,
-        ignore: false,
-        into: _,
-        table: TableObject::TableName(table),
-        table_alias: None,
-        columns: _,
-        overwrite: false,
-        source: Some(source),
-        assignments,
-        partitioned: None,
-        after_columns,
-        has_table_keyword: _,
-        on: None,
-        returning: None,
-        output: None,
-        replace_into: false,
-        priority: None,
-        insert_alias: None,
-        settings: None,
-        format_clause: None,
-        multi_table_insert_type: None,
-        multi_table_into_clauses,
-        multi_table_when_clauses,
-        multi_table_else_clause: None,
-    } = insert
-    else {
-        return None;
-    };
-    let is_all = optimizer_hints.is_empty()
-        && assignments.is_empty()
-        && after_columns.is_empty()
-        && multi_table_into_clauses.is_empty()
-        && multi_table_when_clauses.is_empty();
-    is_all.then_some((table, source))
-}
 
 /// The rows of a query, as the table has them. `columns` are those that the statement names.
 ///
@@ -113,31 +70,6 @@ pub(super) fn check_count(values: usize, columns: usize, row: Option<usize>, tab
     Err(Error::new(ErrorKind::Invalid, message)
         .breaking(Rule::Count)
         .with_hint("name the columns that the values are for: INSERT INTO t (a, b) ..."))
-}
-
-/// What is wrong with a name of a column.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Misnamed<'a> {
-    Unknown(&'a str),
-    Twice(&'a str),
-}
-
-/// Which value of a row is each column's, if the statement names the columns, or none: then it is all of them.
-pub(super) fn places<'a>(
-    columns: &'a [String],
-    schema: &Schema,
-) -> std::result::Result<Vec<Option<usize>>, Misnamed<'a>> {
-    if columns.is_empty() {
-        return Ok((0..schema.fields().len()).map(Some).collect());
-    }
-    let mut places = vec![None; schema.fields().len()];
-    for (value, name) in columns.iter().enumerate() {
-        let (column, _) = schema.column_with_name(name).ok_or(Misnamed::Unknown(name))?;
-        if places[column].replace(value).is_some() {
-            return Err(Misnamed::Twice(name));
-        }
-    }
-    Ok(places)
 }
 
 fn name_of(column: &ObjectName, table: &Table) -> Result<String> {

@@ -69,7 +69,7 @@ pub(super) fn find(shared: &Shared, id: u64) -> Option<Arc<Query>> {
 /// Those that the database remembers, and those that clients run, in the order in which they began.
 fn queries(shared: &Shared, connected: &[Connected]) -> Vec<Arc<Query>> {
     let mut queries = shared.database.queries();
-    for query in connected.iter().map(|one| one.session.query()) {
+    for query in connected.iter().map(|one| Arc::clone(&one.query)) {
         // What runs for long may be forgotten.
         if query.id() > 0 && !queries.iter().any(|known| known.id() == query.id()) {
             queries.push(query);
@@ -80,7 +80,7 @@ fn queries(shared: &Shared, connected: &[Connected]) -> Vec<Arc<Query>> {
 }
 
 fn line(query: &Arc<Query>, connected: &[Connected], viewer: &Viewer) -> Value {
-    let client = connected.iter().find(|one| one.session.id() == query.session());
+    let client = connected.iter().find(|one| one.session == query.session());
     let Progress { done, total } = query.progress();
     let moved = query.ledger();
     let is_running = query.state() == QueryState::Running;

@@ -13,18 +13,85 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, UnaryOperator, Value,
-    Values,
+    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, TableObject,
+    UnaryOperator, Value, Values,
 };
 
-use super::source;
 use crate::catalog::row::{Cell, EncodedRows};
 use crate::convert::parse_date;
-use crate::prepared;
+use crate::parameter;
 use crate::snapshot::{Snapshot, Table};
 
+/// The table that an INSERT names and the query of its rows, by which it says no more than what rows there are; `None` for any
+/// other.
+pub(crate) fn parts(insert: &Insert) -> Option<(&ObjectName, &Query)> {
+    // Every field has a name here: one that a later parser knows must be looked at.
+    let Insert {
+        insert_token: _,
+        optimizer_hints,
+        or: None,
+        ignore: false,
+        into: _,
+        table: TableObject::TableName(table),
+        table_alias: None,
+        columns: _,
+        overwrite: false,
+        source: Some(source),
+        assignments,
+        partitioned: None,
+        after_columns,
+        has_table_keyword: _,
+        on: None,
+        returning: None,
+        output: None,
+        replace_into: false,
+        priority: None,
+        insert_alias: None,
+        settings: None,
+        format_clause: None,
+        multi_table_insert_type: None,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause: None,
+    } = insert
+    else {
+        return None;
+    };
+    let is_all = optimizer_hints.is_empty()
+        && assignments.is_empty()
+        && after_columns.is_empty()
+        && multi_table_into_clauses.is_empty()
+        && multi_table_when_clauses.is_empty();
+    is_all.then_some((table, source))
+}
+
+/// What is wrong with a name of a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Misnamed<'a> {
+    Unknown(&'a str),
+    Twice(&'a str),
+}
+
+/// Which value of a row is each column's, if the statement names the columns, or none: then it is all of them.
+pub(crate) fn places<'a>(
+    columns: &'a [String],
+    schema: &Schema,
+) -> std::result::Result<Vec<Option<usize>>, Misnamed<'a>> {
+    if columns.is_empty() {
+        return Ok((0..schema.fields().len()).map(Some).collect());
+    }
+    let mut places = vec![None; schema.fields().len()];
+    for (value, name) in columns.iter().enumerate() {
+        let (column, _) = schema.column_with_name(name).ok_or(Misnamed::Unknown(name))?;
+        if places[column].replace(value).is_some() {
+            return Err(Misnamed::Twice(name));
+        }
+    }
+    Ok(places)
+}
+
 /// The rows that a statement puts into a table.
-pub(super) fn rows_of(insert: &Insert, snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
+pub(crate) fn rows_of(insert: &Insert, snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
     let Plain { table, columns, rows } = plain(insert)?;
     let table = snapshot.table(&table)?;
     let literals = rows.iter().map(|row| row.content.iter().map(literal));
@@ -45,7 +112,7 @@ pub(crate) struct Template {
 enum Slot {
     /// From 0.
     Parameter(usize),
-    Fixed(prepared::Value),
+    Fixed(parameter::Value),
 }
 
 impl Template {
@@ -62,12 +129,12 @@ impl Template {
     }
 
     /// The rows with values in place of the parameters, as [`rows_of`] has those of the statement with these values in it.
-    pub fn rows(&self, values: &[prepared::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
+    pub fn rows(&self, values: &[parameter::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
         let table = snapshot.table(&self.table)?;
         Some((Arc::clone(table), self.encoded(values, &table.schema)?))
     }
 
-    fn encoded(&self, values: &[prepared::Value], schema: &Schema) -> Option<EncodedRows> {
+    fn encoded(&self, values: &[parameter::Value], schema: &Schema) -> Option<EncodedRows> {
         encoded(self.rows.iter().map(|row| row.iter().map(|slot| slot.value(values))), &self.columns, schema)
     }
 }
@@ -75,7 +142,7 @@ impl Template {
 #[cfg(test)]
 impl Template {
     /// With literals in place of its parameters, as far as there are any: the same for all that do the same.
-    pub fn filled(&self, literals: &[prepared::Value]) -> String {
+    pub fn filled(&self, literals: &[parameter::Value]) -> String {
         let filled = |slot: &Slot| match slot {
             Slot::Parameter(number) => literals.get(*number).map_or(format!("${number}"), |value| format!("{value:?}")),
             Slot::Fixed(value) => format!("{value:?}"),
@@ -86,7 +153,7 @@ impl Template {
 }
 
 impl Slot {
-    fn value<'a>(&'a self, values: &'a [prepared::Value]) -> Option<Literal<'a>> {
+    fn value<'a>(&'a self, values: &'a [parameter::Value]) -> Option<Literal<'a>> {
         match self {
             Self::Parameter(number) => given(values.get(*number)?),
             Self::Fixed(value) => given(value),
@@ -101,7 +168,7 @@ fn slot(expr: &Expr) -> Option<Slot> {
         return name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1).map(Slot::Parameter);
     }
     Some(Slot::Fixed(match literal(expr)? {
-        Literal::Null => prepared::Value::Null,
+        Literal::Null => parameter::Value::Null,
         Literal::Whole(number) => number.into(),
         Literal::Double(number) => number.into(),
         Literal::Text(text) => text.into(),
@@ -110,7 +177,7 @@ fn slot(expr: &Expr) -> Option<Slot> {
 }
 
 /// A statement of the parser's, if it is one of these.
-pub(super) fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
+pub(crate) fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
     let DataFusionStatement::Statement(sql) = statement else { return None };
     if let Sql::Insert(insert) = &**sql { Some(insert) } else { None }
 }
@@ -123,7 +190,7 @@ struct Plain<'a> {
 }
 
 fn plain(insert: &Insert) -> Option<Plain<'_>> {
-    let (table, source) = source::parts(insert)?;
+    let (table, source) = parts(insert)?;
     // Every field has a name here: one that a later parser knows must be looked at.
     let Query {
         with: None,
@@ -166,7 +233,7 @@ fn encoded<'a>(
     if rows.len() == 0 {
         return None;
     }
-    let (places, fields) = (source::places(columns, schema).ok()?, schema.fields());
+    let (places, fields) = (places(columns, schema).ok()?, schema.fields());
     let values = places.iter().flatten().count();
     let mut encoded = EncodedRows::default();
     // Of each column, once one is there.
@@ -208,18 +275,18 @@ enum Literal<'a> {
 }
 
 /// What a parameter is given.
-fn given(value: &prepared::Value) -> Option<Literal<'_>> {
+fn given(value: &parameter::Value) -> Option<Literal<'_>> {
     match value {
-        prepared::Value::Null => Some(Literal::Null),
-        prepared::Value::Integer(number) => Some(Literal::Whole(*number)),
-        prepared::Value::Double(number) => Some(Literal::Double(*number)),
-        prepared::Value::Text(text) => Some(Literal::Text(text)),
-        prepared::Value::Boolean(truth) => Some(Literal::Truth(*truth)),
-        prepared::Value::Decimal(_)
-        | prepared::Value::Binary(_)
-        | prepared::Value::Temporal(..)
-        | prepared::Value::List(_)
-        | prepared::Value::Struct(_) => None,
+        parameter::Value::Null => Some(Literal::Null),
+        parameter::Value::Integer(number) => Some(Literal::Whole(*number)),
+        parameter::Value::Double(number) => Some(Literal::Double(*number)),
+        parameter::Value::Text(text) => Some(Literal::Text(text)),
+        parameter::Value::Boolean(truth) => Some(Literal::Truth(*truth)),
+        parameter::Value::Decimal(_)
+        | parameter::Value::Binary(_)
+        | parameter::Value::Temporal(..)
+        | parameter::Value::List(_)
+        | parameter::Value::Struct(_) => None,
     }
 }
 
@@ -326,7 +393,7 @@ mod tests {
         let same = rows_of_text("INSERT INTO x (t, a) VALUES ('one', 1), ('b', -3), ('one', 2)").unwrap();
         assert_eq!(decoded(&rows), same);
         assert!(template.encoded(&given[..2], &schema()).is_none());
-        let decimal = [1.into(), prepared::Value::Decimal("1.5".into()), 2.into()];
+        let decimal = [1.into(), parameter::Value::Decimal("1.5".into()), 2.into()];
         assert!(template.encoded(&decimal, &schema()).is_none());
         for text in
             ["INSERT INTO x VALUES ($1 + 1)", "INSERT INTO x SELECT $1", "INSERT INTO x VALUES (CAST($1 AS INT))"]

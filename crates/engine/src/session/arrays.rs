@@ -17,18 +17,23 @@ use onehop_pipeline::backend::{Backend, Stored};
 use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
-use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
+use super::{Session, watched};
+use crate::arrays::{
+    Array, ArrayMaker, Arrays, Layout, Memory, Nulls, TableExports, Target, Wanted, host, with_cancelled,
+};
+use crate::database::Database;
 use crate::identifiers::quoted;
 use crate::limits::Limits;
 use crate::lower::{Fusing, StopOnDrop};
 use crate::place::{Placing, residence};
-use crate::planner;
 use crate::query::Rows;
-use crate::session::{Session, TransactionState, watched};
-use crate::settings::ExecMode;
-use crate::snapshot::Table;
+use crate::settings::{ExecMode, Settings};
+use crate::snapshot::{Snapshot, Table};
 use crate::task::spawn_blocking;
-use crate::{Error, Query, Result};
+use crate::transaction::{TransactionState, refuse_failed};
+use crate::{Error, ErrorKind, Query, Result};
+use crate::{planner, query_planner};
+use futures::future::BoxFuture;
 
 /// Why a device does not decode columns, which is no error: a query has the same rows.
 enum Miss {
@@ -39,6 +44,39 @@ enum Miss {
 impl From<Error> for Miss {
     fn from(e: Error) -> Self {
         Self::Failed(e)
+    }
+}
+
+/// Exports that a session of their own makes: tables as they are committed, whatever the asking session does.
+pub(super) struct CommittedTables {
+    pub database: Database,
+    pub settings: Settings,
+}
+
+impl TableExports for CommittedTables {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.database.snapshot()
+    }
+
+    fn export(&self, table: String, wanted: Wanted, query: Arc<Query>) -> BoxFuture<'static, Result<String>> {
+        let (database, settings) = (self.database.clone(), self.settings.clone());
+        Box::pin(async move {
+            let session = Session::new(database.clone(), settings)?;
+            let arrays = session.table_arrays(&table, &wanted).await?;
+            let maker = session.array_maker(query);
+            let export = move || {
+                let device = match arrays.arrays.first().map(|array| &array.memory) {
+                    Some(Memory::Device(memory)) => Some(maker.device_of(&**memory)?),
+                    _ => None,
+                };
+                database.exports().export(&table, arrays, device)
+            };
+            spawn_blocking(export).await.map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?
+        })
+    }
+
+    fn release(&self, handle: &str) -> Result<bool> {
+        self.database.exports().release(handle)
     }
 }
 
@@ -64,7 +102,7 @@ impl Session {
         let home = self.snapshot().table(table).and_then(|table| table.entry.residence.clone());
         joined(spawn_blocking(move || {
             let target = maker.backend(&wanted.target, home.as_deref())?;
-            let target = target.map_or(super::Target::Host, |backend| super::Target::Device(backend.name().into()));
+            let target = target.map_or(Target::Host, |backend| Target::Device(backend.name().into()));
             maker.of_rows(&schema, &batches, &Wanted { target, ..wanted })
         }))
         .await
@@ -74,8 +112,7 @@ impl Session {
     /// has the same rows at the same places.
     async fn in_order(&self, text: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         if self.transaction() == TransactionState::Failed {
-            // It says so.
-            self.sql(text).await?;
+            return Err(refuse_failed());
         }
         let query = self.start_query(text, Limits::of(&self.current_settings()));
         let planned = async {
@@ -87,7 +124,7 @@ impl Session {
                 state.config_mut().set_extension(Arc::new(fusing));
             }
             let plan = planner::plan_text(&state, text).await?;
-            let physical = planner::physical_plan(&state, &plan, &query).await?;
+            let physical = query_planner::physical_plan(&state, &plan, &query).await?;
             query.planned();
             Ok(Rows::new(execute_stream(physical, state.task_ctx())?, &query))
         };
@@ -101,7 +138,7 @@ impl Session {
 
     /// Columns that a device decodes; `None` if there is none, or it cannot.
     async fn decoded(&self, name: &str, wanted: &Wanted, text: &str) -> Result<Option<Arrays>> {
-        if wanted.target == super::Target::Host {
+        if wanted.target == Target::Host {
             return Ok(None);
         }
         let snapshot = self.snapshot();
@@ -110,7 +147,7 @@ impl Session {
         let Some(table) = table.cloned() else { return Ok(None) };
         let settings = self.current_settings();
         let placing = Placing::new(self.database().known(), &settings);
-        let may = placing.may_use_devices() || matches!(wanted.target, super::Target::Device(_));
+        let may = placing.may_use_devices() || matches!(wanted.target, Target::Device(_));
         if !may {
             return Ok(None);
         }

@@ -11,18 +11,19 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{StatementKind, Template};
 use crate::Result;
-use crate::prepared::{Prepared, Value};
+use crate::parameter::Value;
+use crate::prepared::{Prepared, StatementKind};
+use crate::template::Template;
 
-/// Shapes that are kept. With more all are forgotten: who has so many gains nothing by them.
+/// TemplateCache that are kept. With more all are forgotten: who has so many gains nothing by them.
 const KEPT: usize = 64;
 /// Longer texts are not looked at: parsing them is a small part of what they do.
 const MOST_TEXT_BYTES: usize = 8 << 10;
 
-/// Shapes of a session's statements, by their text; without a template if that can be none.
+/// TemplateCache of a session's statements, by their text; without a template if that can be none.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(Mutex<HashMap<String, Option<Known>>>);
+pub(crate) struct TemplateCache(Mutex<HashMap<String, Option<Known>>>);
 
 #[derive(Clone, Debug)]
 struct Known {
@@ -30,17 +31,17 @@ struct Known {
     kind: StatementKind,
 }
 
-impl Shapes {
-    /// As [`client`](super::client), which it asks for what is new.
-    pub fn parse(&self, text: &str) -> Result<Prepared> {
-        let Some(shape) = Shape::of(text) else { return super::client(text) };
+impl TemplateCache {
+    /// Parses a statement with `parse`, unless its template is known.
+    pub fn parse(&self, text: &str, parse: fn(&str) -> Result<Prepared>) -> Result<Prepared> {
+        let Some(shape) = Shape::of(text) else { return parse(text) };
         let known = self.kept(|kept| kept.get(&shape.text).cloned());
         match known {
             Some(Some(Known { template, kind })) => Ok(Prepared::of_template(text, template, shape.literals, kind)),
-            Some(None) => super::client(text),
+            Some(None) => parse(text),
             None => {
-                let prepared = super::client(text)?;
-                let known = shape.template().map(|template| Known { template, kind: prepared.kind().clone() });
+                let prepared = parse(text)?;
+                let known = shape.template(parse).map(|template| Known { template, kind: prepared.kind().clone() });
                 self.kept(|kept| {
                     if kept.len() >= KEPT {
                         kept.clear();
@@ -126,8 +127,8 @@ impl Shape {
     }
 
     /// What takes the literals of all statements of this shape.
-    fn template(&self) -> Option<Arc<Template>> {
-        let prepared = super::client(&self.text).ok()?;
+    fn template(&self, parse: fn(&str) -> Result<Prepared>) -> Option<Arc<Template>> {
+        let prepared = parse(&self.text).ok()?;
         prepared.template().filter(|_| prepared.parameters() == self.literals.len()).cloned()
     }
 }
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_is_recognized_is_what_is_parsed() {
-        let shapes = Shapes::default();
+        let shapes = TemplateCache::default();
         for text in [
             "INSERT INTO t VALUES (1, 'a')",
             "INSERT INTO t VALUES (2, 'it''s'), (3, 'b')",
@@ -227,7 +228,7 @@ mod tests {
             "INSERT INTO t VALUES ('a' 'b')",
             "INSERT INTO t VALUES (1 2)",
         ] {
-            let parsed = super::super::client(text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
+            let parsed = crate::statement::client(text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
             // The first one is parsed, those after it are not.
             for _ in 0..3 {
                 let recognized = shapes.parse(text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
@@ -242,9 +243,9 @@ mod tests {
             tail in r#"[a1'"(),;$ \\E.\-+é:]{0,24}"#,
             values in prop::collection::vec(prop_oneof![r"-?[0-9]{1,20}", r"'[a'\\ \-é]{0,4}'", Just("NULL".to_string())], 1..4),
         ) {
-            let shapes = Shapes::default();
+            let shapes = TemplateCache::default();
             for text in [format!("INSERT INTO t VALUES ({})", values.join(", ")), format!("INSERT INTO t VALUES (1, {tail}")] {
-                let parsed = super::super::client(&text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
+                let parsed = crate::statement::client(&text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
                 for _ in 0..2 {
                     let recognized = shapes.parse(&text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
                     prop_assert_eq!(&recognized, &parsed, "{}", text);

@@ -1,0 +1,82 @@
+//! From an optimized plan to operators: what pipelines can run is lowered to them, and the rest is planned by DataFusion.
+//!
+//! [`configure`] makes DataFusion's sessions plan in this way, with the passes of [`planner`] and the functions of
+//! [`learn`].
+
+mod nothing_to_optimize;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::Result as DataFusionResult;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use datafusion::prelude::SessionConfig;
+
+use crate::lower::{FusedPlanner, Optimized, lower};
+use crate::query::Query;
+use crate::{learn, planner};
+
+/// Adds our rules, functions and options to DataFusion's defaults.
+pub(crate) fn configure(config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
+    let builder = planner::configure(config, builder, nothing_to_optimize::left_out);
+    learn::configure(builder.with_query_planner(Arc::new(Planner)))
+}
+
+/// An optimized plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
+pub(crate) async fn physical_plan_of_optimized(
+    state: &Arc<SessionState>,
+    optimized: &Optimized,
+    asked: &LogicalPlan,
+    query: &Arc<Query>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let operators = operators_of_optimized(state, optimized).await;
+    let operators = operators.map_err(|e| planner::explained_subqueries(e, asked))?;
+    planner::runnable(planner::ordered(operators, state)?, query)
+}
+
+/// A plan as operators that are about to run for `query`.
+pub(crate) async fn physical_plan(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    query: &Arc<Query>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    planner::runnable(planner::ordered(operators(state, plan).await?, state)?, query)
+}
+
+async fn operators_of_optimized(
+    state: &Arc<SessionState>,
+    optimized: &Optimized,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    planner::check_plan(&optimized.plan)?;
+    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(FusedPlanner)]);
+    let lowered = lower(optimized, state)?;
+    planner::with_bounded_batches(planner::guarded(lowered)?, state, &planner).await
+}
+
+async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    state.create_physical_plan(plan).await.map_err(|e| planner::explained_subqueries(e, plan))
+}
+
+/// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.
+#[derive(Debug)]
+struct Planner;
+
+#[async_trait]
+impl QueryPlanner for Planner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn DataFusionSession,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        if let Some(state) = session.as_any().downcast_ref::<SessionState>() {
+            return operators_of_optimized(&Arc::new(state.clone()), &Optimized::new(plan.clone())).await;
+        }
+        planner::check_plan(plan)?;
+        DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await
+    }
+}
