@@ -54,7 +54,7 @@ use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
 use crate::task::{self, spawn_blocking};
 use crate::writer::{WriterPlace, Writing};
-use crate::{Activity, Error, ErrorKind, Observer, Query, Result, explain};
+use crate::{Activity, Error, ErrorKind, Observer, Query, Result};
 
 /// How to open a database.
 #[derive(Clone, Debug, Default)]
@@ -352,12 +352,6 @@ impl Database {
     /// Who is told of statements that begin from now on, when they end, for as long as it is there. Whoever comes last is.
     pub fn observe(&self, observer: &Arc<dyn Observer>) {
         self.inner.history.observers.set(observer);
-    }
-
-    /// Somebody looks at what statements do: the plans of those that begin from now on are told by [`Query::explanation`].
-    pub fn watch_plans(&self) {
-        // A second caller finds it set.
-        let _ = self.inner.history.node_of.set(explain::node_of);
     }
 
     /// The statements that ran last in this process, and those that run, in the order in which they began.

@@ -8,15 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use onehop_segment::{BLOCK_ROWS, DeletedRows};
-
-use crate::catalog::{Change, VECTOR_ROWS, VectorRows};
+use crate::catalog::{Change, TableEntry, VECTOR_ROWS, VectorRows, stands_on_nothing};
+use crate::deleted_vectors::BLOCK_VECTORS;
 use crate::fresh::{NewRows, RowAddress};
-use crate::snapshot::{SegmentFile, Table, TableSegment};
+use crate::snapshot::{SegmentFile, Snapshot, Table, TableSegment};
 use crate::{Error, ErrorKind, Result};
-
-/// Vectors of a full block. Numbers of vectors are those of a segment of full blocks, also where blocks are smaller.
-const BLOCK_VECTORS: usize = BLOCK_ROWS / VECTOR_ROWS;
+use onehop_store::mutant::skips;
 
 /// What changes in one table.
 #[derive(Clone, Debug, Default)]
@@ -132,17 +129,48 @@ fn delete(table: &mut Table, file: &str, rows: &[(usize, u16)]) -> Result<Change
     Ok(Change::DeleteRows { table: id, file: file.to_string(), vectors })
 }
 
-/// Whether a segment of so many rows may have this vector: blocks have as many rows as a vector at least.
-pub(crate) fn may_have(rows: u64, vector: u32) -> bool {
-    let block = u64::from(vector) / BLOCK_VECTORS as u64;
-    block < rows.div_ceil(VECTOR_ROWS as u64)
+impl Snapshot {
+    /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
+    pub(crate) fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
+        let (mut next, mut changes) = (self.clone(), Vec::new());
+        for (name, edit) in edits {
+            self.unchanged(name, edit, seen)?;
+            changes.extend(next.apply(name, edit)?);
+        }
+        Ok((next, changes))
+    }
+
+    /// Edits a table of it; what makes that durable.
+    pub(crate) fn apply(&mut self, name: &str, edit: &TableEdit) -> Result<Vec<Change>> {
+        let Some(before) = self.tables.get(name) else { return Err(dropped(name)) };
+        let (table, changes) = edit.apply(before)?;
+        if !Arc::ptr_eq(&table.entry, &before.entry) {
+            Arc::make_mut(&mut self.catalog).tables.insert(name.to_string(), TableEntry::clone(&table.entry));
+        }
+        self.tables.put(Arc::new(table));
+        Ok(changes)
+    }
+
+    /// The table that an edit was made for, if the edit can be applied to it as it is here.
+    pub(crate) fn unchanged(&self, name: &str, edit: &TableEdit, seen: &Snapshot) -> Result<&Arc<Table>> {
+        let seen_table = seen.tables.get(name);
+        let here = self.tables.get(name).filter(|here| seen_table.is_some_and(|seen| seen.entry.id == here.entry.id));
+        let Some(here) = here else { return Err(dropped(name)) };
+        if edit.removes() && !seen_table.is_some_and(|seen| Arc::ptr_eq(seen, here)) && !skips("commit.conflict") {
+            // What it looked at has not happened.
+            if self.is_of_later_epoch(seen) {
+                return Err(stands_on_nothing());
+            }
+            let message =
+                format!("rows of table \"{name}\" were changed by another session since this transaction began");
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                "ROLLBACK, and do the transaction again; BEGIN IMMEDIATE keeps others from changing anything",
+            ));
+        }
+        Ok(here)
+    }
 }
 
-/// What [`Change::DeleteRows`] wrote, read back: vectors of a segment.
-pub(crate) fn deleted_rows(vectors: impl IntoIterator<Item = (u32, VectorRows)>) -> DeletedRows {
-    DeletedRows::new(vectors.into_iter().flat_map(|(vector, rows)| {
-        let (block, first) = (vector as usize / BLOCK_VECTORS, vector as usize % BLOCK_VECTORS * VECTOR_ROWS);
-        // A block has 65,536 rows at most.
-        rows.places().map(|place| (block, (first + place) as u16)).collect::<Vec<_>>()
-    }))
+fn dropped(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile"))
 }

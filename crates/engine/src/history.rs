@@ -9,7 +9,7 @@ use onehop_io::Ledger;
 use crate::Query;
 use crate::activity::Activities;
 use crate::limits::Limits;
-use crate::observer::Observers;
+use crate::query::Observers;
 use crate::watched::NodeOf;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.

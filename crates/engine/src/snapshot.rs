@@ -13,10 +13,10 @@ use onehop_io::{Ledger, Volume};
 use onehop_segment::{DeletedRows, Segment};
 use onehop_store::mutant::skips;
 
-use crate::catalog::{Catalog, CatalogStore, Change, SegmentEntry, TableEntry, row, stands_on_nothing};
-use crate::edit::{self, TableEdit};
+use crate::catalog::{Catalog, CatalogStore, SegmentEntry, TableEntry, row};
+use crate::deleted_vectors::{deleted_rows_of, may_have};
 use crate::fresh::{self, FreshRows};
-use crate::scan::ScanPlans;
+use crate::scan_plan::ScanPlans;
 use crate::{Error, ErrorKind, Result};
 
 /// A database as of one moment.
@@ -49,12 +49,12 @@ impl Tables {
         self.0.binary_search_by(|table| table.name.as_str().cmp(name))
     }
 
-    fn get(&self, name: &str) -> Option<&Arc<Table>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Table>> {
         self.place(name).ok().map(|place| &self.0[place])
     }
 
     /// Puts a table where another one of its name is, if there is one.
-    fn put(&mut self, table: Arc<Table>) {
+    pub(crate) fn put(&mut self, table: Arc<Table>) {
         match self.place(&table.name) {
             Ok(place) => self.0[place] = table,
             Err(place) => self.0.insert(place, table),
@@ -341,50 +341,6 @@ impl Snapshot {
     pub(crate) fn with_catalog(&self, catalog: Catalog, volume: &Arc<dyn Volume>) -> Result<Self> {
         Self::build(catalog, Some(self), volume)
     }
-
-    /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
-    pub(crate) fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
-        let (mut next, mut changes) = (self.clone(), Vec::new());
-        for (name, edit) in edits {
-            self.unchanged(name, edit, seen)?;
-            changes.extend(next.apply(name, edit)?);
-        }
-        Ok((next, changes))
-    }
-
-    /// Edits a table of it; what makes that durable.
-    pub(crate) fn apply(&mut self, name: &str, edit: &TableEdit) -> Result<Vec<Change>> {
-        let Some(before) = self.tables.get(name) else { return Err(dropped(name)) };
-        let (table, changes) = edit.apply(before)?;
-        if !Arc::ptr_eq(&table.entry, &before.entry) {
-            Arc::make_mut(&mut self.catalog).tables.insert(name.to_string(), TableEntry::clone(&table.entry));
-        }
-        self.tables.put(Arc::new(table));
-        Ok(changes)
-    }
-
-    /// The table that an edit was made for, if the edit can be applied to it as it is here.
-    pub(crate) fn unchanged(&self, name: &str, edit: &TableEdit, seen: &Snapshot) -> Result<&Arc<Table>> {
-        let seen_table = seen.tables.get(name);
-        let here = self.tables.get(name).filter(|here| seen_table.is_some_and(|seen| seen.entry.id == here.entry.id));
-        let Some(here) = here else { return Err(dropped(name)) };
-        if edit.removes() && !seen_table.is_some_and(|seen| Arc::ptr_eq(seen, here)) && !skips("commit.conflict") {
-            // What it looked at has not happened.
-            if self.is_of_later_epoch(seen) {
-                return Err(stands_on_nothing());
-            }
-            let message =
-                format!("rows of table \"{name}\" were changed by another session since this transaction began");
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "ROLLBACK, and do the transaction again; BEGIN IMMEDIATE keeps others from changing anything",
-            ));
-        }
-        Ok(here)
-    }
-}
-
-fn dropped(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile"))
 }
 
 /// Reads the tables of a catalog; and the id that the next row gets. Files that `before` has open stay so.
@@ -402,13 +358,13 @@ pub(crate) fn load(
             let (mut vectors, mut deleted) = (Vec::new(), 0);
             store.deleted(table.entry.id, &segment.file.entry.file, &mut |vector, rows| {
                 deleted += rows.places().count() as u64;
-                if !edit::may_have(segment.entry.rows, vector) || deleted > segment.entry.rows {
+                if !may_have(segment.entry.rows, vector) || deleted > segment.entry.rows {
                     return Err(segment.corrupt(&format!("has no rows to delete as vector {vector} of it says")));
                 }
                 vectors.push((vector, rows));
                 Ok(())
             })?;
-            segment.deleted = (!vectors.is_empty()).then(|| Arc::new(edit::deleted_rows(vectors)));
+            segment.deleted = (!vectors.is_empty()).then(|| Arc::new(deleted_rows_of(vectors)));
         }
         let (mut decoder, mut ids) = (row::Decoder::new(&table.schema)?, Vec::new());
         store.rows(table.entry.id, &mut |id, bytes| {

@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::*;
+use crate::pg_types::zone::Zone;
 
 fn shown_value(text: &str, target: &DataType, zone: Zone) -> String {
     match parse_value(text, target, zone) {

@@ -11,3 +11,13 @@ mod fused;
 mod tree;
 
 pub(crate) use self::tree::{node_of, refused_devices};
+
+use crate::Database;
+
+impl Database {
+    /// Keeps the plans of statements that begin from now on, for [`Query::explanation`](crate::Query::explanation).
+    pub fn watch_plans(&self) {
+        // A second caller finds it set.
+        let _ = self.history().node_of.set(node_of);
+    }
+}

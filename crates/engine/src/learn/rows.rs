@@ -23,7 +23,7 @@ use onehop_learn::{CHUNK_ROWS, Chunk, Extents, Pass};
 use onehop_pipeline::{Account, Budget, Holder};
 use tokio::task::JoinSet;
 
-use crate::lower::memory;
+use crate::pipeline_budget;
 use crate::query::Query;
 use crate::task::{scoped, spawn_blocking};
 use crate::{Error, ErrorKind, Result};
@@ -213,7 +213,7 @@ fn died(e: &tokio::task::JoinError) -> Error {
 
 impl Store {
     fn new(context: &TaskContext, query: &Arc<Query>) -> Self {
-        let budget = memory::budget(context);
+        let budget = pipeline_budget::budget(context);
         let account = budget.0.account("rows to learn from", Holder::Spills);
         Self {
             account,

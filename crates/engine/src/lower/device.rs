@@ -23,7 +23,6 @@ use tokio::task::JoinHandle;
 
 use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, batch_of};
 use super::input::Input;
-use super::memory;
 use super::node::Fused;
 use crate::place::Placed;
 use crate::place::homes::{self, Homes};
@@ -31,7 +30,7 @@ use crate::place::residence::{self, Wanted};
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::task::spawn_blocking;
-use crate::{Error, Result};
+use crate::{Error, Result, pipeline_budget};
 
 /// What the time of a pipeline on a device went to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +136,7 @@ impl Run {
             (Arc::clone(&self.fused), Arc::clone(&self.schema), Arc::clone(&stop.0), query.clone());
         let backend = Arc::clone(&placed.backend);
         let threads = self.context.session_config().target_partitions();
-        let budget = memory::budget(&self.context);
+        let budget = pipeline_budget::budget(&self.context);
         let task = spawn_blocking(move || {
             bring(&fused, &backend, of.as_deref(), &cancelled);
             let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));

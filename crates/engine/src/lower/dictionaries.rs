@@ -10,7 +10,7 @@ use onehop_pipeline::{SegmentSource, Source, Type};
 
 use super::{Failure, Lowered};
 use crate::place::Placing;
-use crate::scan::ScanPlan;
+use crate::scan_plan::ScanPlan;
 
 /// Texts of tables of more rows than this are never made a dictionary: a million a second are, and the statement waits.
 const MOST_TEXTS: u64 = 1 << 16;

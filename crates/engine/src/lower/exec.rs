@@ -36,17 +36,17 @@ use onehop_segment::AheadFacts;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::cannot_run;
 use super::device::{DeviceTimes, OnDevice};
 use super::input::{DerivedInput, Input};
 use super::node::Fused;
 use super::stream::Flow;
-use super::{cannot_run, memory};
 use crate::place::Placement;
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::task::spawn_blocking;
 use crate::units::bytes as in_words;
-use crate::{ErrorKind, Result, planner};
+use crate::{ErrorKind, Result, pipeline_budget, planner};
 
 /// A table that does not fit is parted no further than this: there are keys that have too many rows, or there is no
 /// memory at all.
@@ -488,7 +488,7 @@ impl Run {
     /// The program with all that it reads: derived relations are computed here, and hold the memory that they take.
     async fn begin(&self, ran: &mut Ran) -> Outcome<(Execution, Vec<MemoryReservation>)> {
         let query = self.context.session_config().get_extension::<Query>();
-        let budget = memory::budget(&self.context);
+        let budget = pipeline_budget::budget(&self.context);
         if let Some(query) = &query {
             for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
@@ -615,7 +615,7 @@ impl Run {
         built: &mut PipelineRan,
     ) -> Outcome<(Arc<Stage>, Vec<Worker>, PipelineRan)> {
         let last = execution.pipelines() - 1;
-        let half = memory::limit(self.context.memory_pool().as_ref()) / 2;
+        let half = pipeline_budget::limit(self.context.memory_pool().as_ref()) / 2;
         let aside = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
         let mut parts: Vec<KeyPart> = KeyPart::ALL.split().collect();
         let mut carried: Option<(Arc<Stage>, Vec<Worker>, PipelineRan)> = None;
@@ -804,7 +804,7 @@ impl Run {
         stop: &StopOnDrop,
         query: Option<&Arc<Query>>,
     ) -> Outcome<Vec<Worker>> {
-        let affordable = memory::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
+        let affordable = pipeline_budget::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).min(affordable).max(1);
         // A failure stops the others, and nobody else.
         let stop_all = StopOnDrop(Arc::clone(&stop.0));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use onehop_io::Ledger;
 
-use crate::scan::ScanPlan;
+use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
 /// What one source reads.

@@ -32,7 +32,6 @@ mod fit;
 mod graph;
 mod input;
 mod kept;
-pub(crate) mod memory;
 mod node;
 mod reduce;
 mod relation;

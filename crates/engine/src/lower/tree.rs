@@ -27,7 +27,7 @@ use super::relation::{Origin, Relation, definition};
 use super::words::Words;
 use super::{Lowered, because};
 use crate::Error;
-use crate::scan::ScanPlan;
+use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
 /// A program, and what it reads.

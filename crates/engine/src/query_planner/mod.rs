@@ -1,7 +1,6 @@
 //! From an optimized plan to operators: what pipelines can run is lowered to them, and the rest is planned by DataFusion.
 //!
-//! [`configure`] makes DataFusion's sessions plan in this way, with the passes of [`planner`] and the functions of
-//! [`learn`].
+//! [`configure`] makes DataFusion's sessions plan in this way, with the passes of [`planner`].
 
 mod nothing_to_optimize;
 
@@ -18,13 +17,12 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 
 use crate::lower::{FusedPlanner, Optimized, lower};
+use crate::planner;
 use crate::query::Query;
-use crate::{learn, planner};
 
 /// Adds our rules, functions and options to DataFusion's defaults.
 pub(crate) fn configure(config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
-    let builder = planner::configure(config, builder, nothing_to_optimize::left_out);
-    learn::configure(builder.with_query_planner(Arc::new(Planner)))
+    planner::configure(config, builder, nothing_to_optimize::left_out).with_query_planner(Arc::new(Planner))
 }
 
 /// An optimized plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.

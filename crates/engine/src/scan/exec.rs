@@ -30,12 +30,12 @@ use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{AheadFacts, BLOCK_ROWS, BlockColumn, BlockStream};
 
 use super::scan_facts;
-use super::{BlockRef, ScanPlan};
 use crate::Error;
 use crate::explanation::ScanFacts;
 use crate::fresh::{self, FreshSlice};
-use crate::lower::memory;
+use crate::pipeline_budget;
 use crate::query::Query;
+use crate::scan_plan::{BlockRef, ScanPlan};
 use crate::snapshot::Table;
 
 /// All partitions together have so much in flight and in memory ahead of what is worked on, at most.
@@ -116,7 +116,7 @@ impl SegmentScanExec {
     /// Memory of a partition for what is read ahead: what the pool has of it.
     fn ahead_memory(&self, context: &TaskContext) -> MemoryReservation {
         let pool = context.memory_pool();
-        let all = AHEAD_BYTES.min(memory::limit(pool.as_ref()) / AHEAD_SHARE);
+        let all = AHEAD_BYTES.min(pipeline_budget::limit(pool.as_ref()) / AHEAD_SHARE);
         let reservation = MemoryConsumer::new("CpuScan").register(pool);
         // Refused, it reads nothing ahead.
         let _ = reservation.try_grow((all / self.shares.len()).min(PARTITION_BYTES));

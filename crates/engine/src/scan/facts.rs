@@ -1,7 +1,7 @@
 //! A planned scan as EXPLAIN shows it.
 
-use super::{PartitionPlan, ScanPlan};
 use crate::explanation::{PartitionFacts, ScanFacts};
+use crate::scan_plan::{PartitionPlan, ScanPlan};
 use crate::snapshot::Table;
 
 /// A scan as planned. `columns` are the places in the table of those that are read.

@@ -22,7 +22,6 @@ use crate::identifiers::{CATALOG, SCHEMA};
 use crate::learn::Learning;
 use crate::limits::Limits;
 use crate::lower::Fusing;
-use crate::memory_pool;
 use crate::new_names::check_new_name;
 use crate::place::Placing;
 use crate::planner;
@@ -42,6 +41,7 @@ use crate::temporary::Temporary;
 use crate::transaction::{Transaction, TransactionState};
 use crate::{Error, ErrorKind, Query, Result};
 use crate::{functions, query_planner};
+use crate::{learn, memory_pool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 
 mod arrays;
@@ -626,7 +626,7 @@ impl Base {
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
-        let state = files::json::configure(query_planner::configure(config, builder)).build();
+        let state = files::json::configure(learn::configure(query_planner::configure(config, builder))).build();
         let mut planning = state.clone();
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })

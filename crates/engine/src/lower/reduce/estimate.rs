@@ -16,7 +16,8 @@ use onehop_segment::{ColumnType, Value};
 
 use super::super::relation::table_of;
 use super::key_column;
-use crate::scan::{ScanPlan, value_of};
+use crate::scan::value_of;
+use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
 /// Of a condition that nothing is known about.

@@ -26,9 +26,13 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::explanation::{self, Explanation, Moment, Refusal, Totals};
 use crate::limits::{Limited, Limits};
-use crate::observer::Observer;
 use crate::watched::{NodeOf, Watched};
 use crate::{Error, ErrorKind, Result};
+
+mod observer;
+
+pub use self::observer::Observer;
+pub(crate) use self::observer::Observers;
 
 /// Batches that wait for a reader, beside the one that is being made.
 const BATCHES_AHEAD: usize = 1;
