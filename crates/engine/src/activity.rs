@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use arrow::array::{Float64Array, Int64Array, RecordBatch};
 
 use crate::system_columns::{moments, numbers, optional_text, text};
-use crate::transaction::TransactionState;
+use crate::transaction_state::TransactionState;
 use crate::{Query, Result};
 
 /// A client that is connected.

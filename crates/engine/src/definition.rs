@@ -151,6 +151,8 @@ fn names_in(query: &str) -> Vec<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+
     use super::*;
     use crate::{Database, DatabaseOptions, Session};
 

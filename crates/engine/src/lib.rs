@@ -83,6 +83,7 @@ mod template;
 mod template_cache;
 mod temporary;
 mod transaction;
+mod transaction_state;
 mod type_names;
 mod type_words;
 pub mod units;
@@ -121,7 +122,7 @@ pub use session::{Names, Session};
 pub use settings::{Setting, SettingSource, parse_size, reaches_outside};
 pub use statement::{ClientCopy, CopyDirection, CopyFormat, Described};
 pub use task::{Ended, Task};
-pub use transaction::TransactionState;
+pub use transaction_state::TransactionState;
 pub use type_names::sql_name;
 
 pub use arrow;

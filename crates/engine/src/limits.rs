@@ -35,6 +35,12 @@ impl Limits {
         Self { time: settings.statement_timeout(), memory: settings.memory_limit_bytes(), came: None }
     }
 
+    /// So much time, and all memory.
+    #[cfg(test)]
+    pub fn of_time(time: Duration) -> Self {
+        Self { time: Some(time), ..Self::default() }
+    }
+
     /// The same memory, and all the time that it takes.
     pub fn without_time(self) -> Self {
         Self { time: None, ..self }

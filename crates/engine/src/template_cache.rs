@@ -231,7 +231,10 @@ mod tests {
             let parsed = crate::statement::client(text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
             // The first one is parsed, those after it are not.
             for _ in 0..3 {
-                let recognized = shapes.parse(text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
+                let recognized = shapes
+                    .parse(text, crate::statement::client)
+                    .map(|prepared| rows(&prepared))
+                    .map_err(|e| e.to_string());
                 assert_eq!(recognized, parsed, "{text}");
             }
         }
@@ -247,7 +250,7 @@ mod tests {
             for text in [format!("INSERT INTO t VALUES ({})", values.join(", ")), format!("INSERT INTO t VALUES (1, {tail}")] {
                 let parsed = crate::statement::client(&text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
                 for _ in 0..2 {
-                    let recognized = shapes.parse(&text).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
+                    let recognized = shapes.parse(&text, crate::statement::client).map(|prepared| rows(&prepared)).map_err(|e| e.to_string());
                     prop_assert_eq!(&recognized, &parsed, "{}", text);
                 }
             }

@@ -28,17 +28,6 @@ use crate::task;
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Object, Result};
 
-/// The state of a session's transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransactionState {
-    /// There is none: each statement is one.
-    None,
-    /// It goes on.
-    Open,
-    /// A statement of it has failed: nothing but its end is accepted.
-    Failed,
-}
-
 /// Steps that are carried out in no more time than a commit takes.
 const SHORT_STEPS: usize = 64;
 

@@ -24,7 +24,8 @@ use datafusion::prelude::{Expr, SessionContext};
 use futures::FutureExt;
 
 use super::tests::state;
-use super::{Hints, operators, parse_statement, rewrite_statement};
+use super::{Hints, parse_statement, rewrite_statement};
+use crate::query_planner::operators;
 
 /// Functions whose results differ from call to call, or that are about where they are called.
 const DIFFER: [&str; 19] = [

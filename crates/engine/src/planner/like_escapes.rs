@@ -98,7 +98,6 @@ fn text_of(text: String) -> Expr {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
     use crate::planner::tests::rows;
 
     #[tokio::test]

@@ -812,7 +812,8 @@ mod tests {
     use super::*;
 
     pub fn state() -> SessionState {
-        configure(SessionConfig::new(), SessionStateBuilder::new()).build()
+        crate::learn::configure(crate::query_planner::configure(SessionConfig::new(), SessionStateBuilder::new()))
+            .build()
     }
 
     /// The statement in the words that DataFusion gets.
@@ -826,7 +827,7 @@ mod tests {
         let mut state = state();
         state.mark_start_execution();
         let plan = plan_text(&state, text).await?;
-        let operators = operators(&state, &plan).await?;
+        let operators = crate::query_planner::operators(&state, &plan).await?;
         Ok(collect(operators, SessionContext::new_with_state(state).task_ctx()).await?)
     }
 

@@ -56,7 +56,8 @@ async fn operators_of_optimized(
     planner::with_bounded_batches(planner::guarded(lowered)?, state, &planner).await
 }
 
-async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+/// DataFusion's operators of a plan, with what pipelines can run lowered to them.
+pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     state.create_physical_plan(plan).await.map_err(|e| planner::explained_subqueries(e, plan))
 }
 

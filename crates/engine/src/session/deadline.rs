@@ -68,7 +68,7 @@ mod tests {
     /// The outcome of a statement that may take a millisecond, takes so many, and does `before` first.
     async fn late(takes: u64, before: impl FnOnce(&Query)) -> Result<u32> {
         governor::start().unwrap();
-        let limits = Limits { time: Some(Duration::from_millis(1)), ..Limits::default() };
+        let limits = Limits::of_time(Duration::from_millis(1));
         let query = Query::start(1, 1, "INSERT", limits);
         let work = async {
             before(&query);
