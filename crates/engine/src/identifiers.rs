@@ -15,7 +15,7 @@ pub(crate) const SCHEMA: &str = "public";
 pub(crate) const TARGET: &str = "__onehop_target";
 
 /// The names of the system tables.
-pub(crate) const SYSTEM_TABLES: [&str; 13] = [
+pub(crate) const SYSTEM_TABLES: [&str; 14] = [
     "onehop_activity",
     "onehop_attached",
     "onehop_columns",
@@ -23,6 +23,7 @@ pub(crate) const SYSTEM_TABLES: [&str; 13] = [
     "onehop_memory",
     "onehop_model_terms",
     "onehop_models",
+    "onehop_passes",
     "onehop_queries",
     "onehop_resident",
     "onehop_segments",

@@ -14,7 +14,6 @@ use onehop_io::LedgerSnapshot;
 use onehop_pipeline::backend::{Backend, Resident, SegmentKey};
 use onehop_segment::{BlockCache, EncodingCode};
 
-use crate::Result;
 use crate::activity;
 use crate::attached::Attached;
 use crate::catalog::{CatalogStore, StoreReport};
@@ -28,6 +27,7 @@ use crate::runtimes::Runtimes;
 use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
 use crate::system_columns::{moments, numbers, optional_text, text};
+use crate::{Result, planner};
 
 /// What system tables are made of.
 #[derive(Clone, Copy)]
@@ -62,6 +62,7 @@ pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatc
         "onehop_resident" => resident(snapshot, known)?,
         "onehop_functions" => functions::functions(&snapshot.catalog)?,
         "onehop_models" => learn::models(&snapshot.catalog)?,
+        "onehop_passes" => planner::passes_table()?,
         "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
         "onehop_attached" => attached_table(attached)?,
         "onehop_memory" => memory_table(settings.memory_limit_bytes(), cache, runtimes, known)?,

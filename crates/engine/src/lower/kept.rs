@@ -17,8 +17,9 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 use onehop_io::Ledger;
 
+use super::LoweredPlan;
 use super::node::{Fused, FusedNode};
-use super::{Fusing, LoweredPlan};
+use crate::fusing::Fusing;
 use crate::query::Query;
 
 /// Dictionaries of plans that are kept have no more texts than this.

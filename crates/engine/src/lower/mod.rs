@@ -48,8 +48,6 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 
-use onehop_segment::BlockCache;
-
 pub(crate) use self::device::DeviceTimes;
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
 pub(crate) use self::fit::{DeviceFit, Fitted, plan_fit};
@@ -60,7 +58,7 @@ pub(crate) use self::node::{Fused, FusedPlanner};
 pub(crate) use self::relation::is_of_database;
 
 use crate::explanation::{Refusal, Refused};
-use crate::place::Placing;
+use crate::fusing::Fusing;
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
@@ -94,30 +92,6 @@ impl From<onehop_pipeline::Error> for Failure {
 /// A reason as a failure.
 pub(crate) fn because<T>(reason: impl Into<String>) -> Lowered<T> {
     Err(Failure::Reason(reason.into()))
-}
-
-/// What lowering needs of the session; an extension of its configuration. Without it nothing is lowered.
-#[derive(Clone, Debug)]
-pub(crate) struct Fusing {
-    /// Whether anything is lowered.
-    pub mode: ExecMode,
-    /// Hot blocks.
-    pub cache: Arc<BlockCache>,
-    /// What to do about what cannot be lowered, or not be run where it was to.
-    pub fallback: Fallback,
-    /// Where what is lowered runs.
-    pub placing: Placing,
-}
-
-impl Fusing {
-    /// Whether whatever is lowered for one is what is lowered for the other.
-    fn lowers_as(&self, other: &Self) -> bool {
-        let Self { mode, cache, fallback, placing } = self;
-        *mode == other.mode
-            && cache.path() == other.cache.path()
-            && *fallback == other.fallback
-            && placing.places_as(&other.placing)
-    }
 }
 
 /// A plan as the optimizer left it. Whoever keeps it keeps with it what it is [reduced](reduce) to, and what was

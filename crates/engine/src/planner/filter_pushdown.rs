@@ -11,18 +11,14 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's physical rules, with both filter pushdowns (of static and of dynamic filters) restricted.
-pub(super) fn physical_rules() -> Vec<Rule> {
-    let restrict = |rule: Rule| -> Rule {
-        if rule.name().starts_with("FilterPushdown") { Arc::new(WhereNamesAreUnique(rule)) } else { rule }
-    };
-    PhysicalOptimizer::new().rules.into_iter().map(restrict).collect()
+/// Restricts the rule.
+pub(super) fn where_names_are_unique(rule: Rule) -> Rule {
+    Arc::new(WhereNamesAreUnique(rule))
 }
 
 #[derive(Debug)]
@@ -80,14 +76,7 @@ mod tests {
     use datafusion::physical_plan::displayable;
     use datafusion::prelude::SessionContext;
 
-    use super::physical_rules;
     use crate::planner::tests::{rows, run, state};
-
-    #[test]
-    fn both_pushdowns_are_restricted() {
-        let rules = physical_rules();
-        assert_eq!(rules.iter().filter(|rule| format!("{rule:?}").starts_with("WhereNamesAreUnique")).count(), 2);
-    }
 
     #[tokio::test]
     async fn a_filter_stays_above_columns_of_one_name() {

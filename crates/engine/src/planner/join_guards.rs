@@ -33,26 +33,18 @@ use super::guards::can_fail;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 type OptimizingRule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// DataFusion's rule that makes keys of equalities.
-const MAKES_KEYS: &str = "extract_equijoin_predicate";
-
-/// The rules, with that one restricted.
-pub(super) fn kept_whole(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict = |rule: Rule| -> Rule {
-        if rule.name() == "ProjectionPushdown" { Arc::new(WhereNothingGuards(rule)) } else { rule }
-    };
-    rules.into_iter().map(restrict).collect()
+/// Restricts the rule.
+pub(super) fn where_nothing_guards(rule: Rule) -> Rule {
+    Arc::new(WhereNothingGuards(rule))
 }
 
 /// Directly before keys are made.
 #[derive(Debug)]
 struct GuardedKeys;
 
-/// The rules, with one before that which makes keys.
-pub(super) fn of_keys(mut rules: Vec<OptimizingRule>) -> Vec<OptimizingRule> {
-    let at = rules.iter().position(|rule| rule.name() == MAKES_KEYS).unwrap_or_default();
-    rules.insert(at, Arc::new(GuardedKeys));
-    rules
+/// The pass over keys.
+pub(super) fn guarded_keys() -> OptimizingRule {
+    Arc::new(GuardedKeys)
 }
 
 impl OptimizerRule for GuardedKeys {
@@ -135,16 +127,7 @@ fn has_case(condition: &Arc<dyn PhysicalExpr>) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::optimizer::Optimizer;
-    use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
-
     use crate::planner::tests::rows;
-
-    #[test]
-    fn the_rule_is_there() {
-        assert!(PhysicalOptimizer::new().rules.iter().any(|rule| rule.name() == "ProjectionPushdown"));
-        assert!(Optimizer::new().rules.iter().any(|rule| rule.name() == super::MAKES_KEYS));
-    }
 
     #[tokio::test]
     async fn a_join_is_guarded() {

@@ -42,7 +42,6 @@ mod grouping_set_keys;
 mod grouping_sets;
 mod guards;
 mod in_lists;
-pub(crate) mod in_order;
 mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
@@ -84,6 +83,7 @@ mod outer_aggregates;
 mod outer_constants;
 mod output_names;
 mod own_memory;
+mod passes;
 mod postgres_catalogs;
 mod printer;
 mod quantified;
@@ -102,7 +102,6 @@ mod rounding_casts;
 mod row_locks;
 mod row_values;
 mod rows_of_functions;
-mod rules;
 mod same_names;
 mod scalar_subqueries;
 mod scopes;
@@ -152,10 +151,6 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan, ScalarUDF};
-use datafusion::optimizer::optimizer::Optimizer;
-use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
@@ -173,12 +168,12 @@ pub(crate) use self::equal_values::POSITIVE_ZERO;
 pub(crate) use self::folded_names::{OtherLetters, as_named};
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::guards::{guarded, guarded_expression};
-pub(crate) use self::in_order::ordered;
 pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
 pub(crate) use self::named_arguments::LEARNING;
 pub(crate) use self::nesting::check_plan;
 pub(crate) use self::nesting::settle;
 pub(crate) use self::one_nan::ONE_NAN;
+pub(crate) use self::passes::{PhysicalPass, table as passes_table};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::refused::check_table;
 use self::retries::Hints;
@@ -192,15 +187,15 @@ use self::without::keeps;
 use crate::error::MAX_NESTED;
 use crate::{Error, ErrorKind, Result, query};
 
-/// Physical rules, in order.
-pub(crate) type PhysicalRules = Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>;
-
-/// Adds our rules and options to DataFusion's defaults. `physical` replaces its physical rules, before ours are added.
+/// Adds our rules and options to DataFusion's defaults. Each physical rule is what `physical` makes of it.
+///
+/// # Errors
+/// DataFusion's rules are not those of [`passes`].
 pub(crate) fn configure(
     mut config: SessionConfig,
     builder: SessionStateBuilder,
-    physical: fn(PhysicalRules) -> PhysicalRules,
-) -> SessionStateBuilder {
+    physical: fn(PhysicalPass) -> PhysicalPass,
+) -> Result<SessionStateBuilder> {
     let options = config.options_mut();
     // 0.1 is a decimal, as in PostgreSQL and DuckDB: a double is not the value that a DECIMAL column holds.
     options.sql_parser.parse_float_as_decimal = true;
@@ -209,9 +204,9 @@ pub(crate) fn configure(
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut builder = builder
         .with_config(config)
-        .with_analyzer_rules(analyzer_rules())
-        .with_optimizer_rules(optimizer_rules())
-        .with_physical_optimizer_rules(physical_rules(physical))
+        .with_analyzer_rules(passes::analyzer()?)
+        .with_optimizer_rules(passes::optimizer()?)
+        .with_physical_optimizer_rules(passes::physical()?.into_iter().map(physical).collect())
         .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
     let functions = builder.aggregate_functions().get_or_insert_default();
@@ -245,7 +240,7 @@ pub(crate) fn configure(
     if keeps("unproved_keys") {
         planners.push(Arc::new(unproved_keys::Relations));
     }
-    builder
+    Ok(builder)
 }
 
 /// Aggregates in place of DataFusion's: behind those of the same name.
@@ -284,133 +279,6 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     functions.push(edit_distance::levenshtein());
     functions.push(text_positions::strpos());
     functions
-}
-
-fn physical_rules(physical: fn(PhysicalRules) -> PhysicalRules) -> PhysicalRules {
-    let mut rules = match keeps("filter_pushdown") {
-        true => filter_pushdown::physical_rules(),
-        false => PhysicalOptimizer::new().rules,
-    };
-    if keeps("window_limits") {
-        rules = window_limits::checked(rules);
-    }
-    if keeps("guarded_cases") {
-        rules = join_guards::kept_whole(rules);
-    }
-    if keeps("outer_constants") {
-        rules = outer_constants::hidden_from(rules);
-    }
-    rules = physical(rules);
-    rules.push(Arc::new(large_tops::LargeTops));
-    rules.insert(0, Arc::new(recursive_limits::RecursiveLimits));
-    rules.insert(0, Arc::new(offset_orders::OffsetOrders));
-    if keeps("grouping_sets") {
-        rules.insert(0, Arc::new(grouping_sets::GroupingSets));
-    }
-    rules
-}
-
-fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = match keeps("single_distinct") {
-        true => single_distinct::optimizer_rules(),
-        false => Optimizer::new().rules,
-    };
-    if keeps("null_safe_joins") {
-        rules = null_safe_joins::minded_by(rules);
-    }
-    if keeps("one_row_aggregates") {
-        rules = one_row_aggregates::keep_conditions(rules);
-    }
-    if keeps("volatile_filters") {
-        rules = volatile_filters::stay(rules);
-    }
-    if keeps("guarded_cases") {
-        rules = join_guards::of_keys(rules);
-    }
-    if keeps("unproved_keys") {
-        rules = unproved_keys::proved_before(rules);
-    }
-    if keeps("correlated_names") {
-        // Directly before the rule that it mends; before all, should that have another name one day.
-        let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
-        rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
-    }
-    // After all that take conditions apart and put them together again.
-    rules.push(Arc::new(balanced_conditions::BalancedConditions));
-    rules
-}
-
-/// DataFusion's rules and ours, without those that are [left out](without).
-fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules = all_analyzer_rules();
-    rules.retain(|rule| keeps(rule.name()));
-    rules
-}
-
-fn all_analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    // Before DataFusion settles types.
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
-        // Before everything.
-        Arc::new(using_joins::UsingHints),
-        Arc::new(dictionary_texts::DictionaryTexts),
-        // Before expressions change.
-        Arc::new(grouping_set_keys::GroupingSetKeys),
-        // Before anything looks for subqueries.
-        Arc::new(subquery_lists::SubqueryLists),
-        Arc::new(values_without_from::ValuesWithoutFrom),
-        Arc::new(subquery_places::SubqueryPlaces),
-        // Before anything is added to a subquery.
-        Arc::new(correlated_subqueries::CorrelatedSubqueries),
-        Arc::new(ordered_aggregates::OrderedAggregates),
-        Arc::new(set_operations::SetOperations),
-        Arc::new(scalar_subqueries::ScalarSubqueries),
-        Arc::new(list_lengths::ListLengths),
-        Arc::new(list_concatenation::ListConcatenation),
-        Arc::new(map_lookups::MapLookups),
-        Arc::new(rounding::SettledRounding),
-        Arc::new(single_precision::SinglePrecision),
-        // Before BETWEEN and IN get their types.
-        Arc::new(volatile_values::VolatileValues),
-        // Before a pattern is cast to another type of strings.
-        Arc::new(regular_expressions::RegularExpressions),
-        Arc::new(refused_casts::RefusedCasts),
-        Arc::new(value_texts::ValueTexts::Written),
-        Arc::new(rounding_casts::RoundingCasts),
-        Arc::new(finite_casts::FiniteCasts),
-        Arc::new(temporal_types::TemporalTypes),
-        Arc::new(moments_of_one_type::MomentsOfOneType),
-        Arc::new(date_arithmetic::DateArithmetic),
-        Arc::new(floats_beside_decimals::FloatsBesideDecimals),
-        Arc::new(exact_comparisons::ExactComparisons),
-        Arc::new(null_offsets::NullOffsets),
-        // Offsets are texts until types are settled.
-        Arc::new(window_frames::WindowFrames),
-    ];
-    rules.push(Arc::new(refused_operators::RefusedOperators));
-    rules.extend(Analyzer::new().rules);
-    // After it: then the values of a list, and both sides of an operator, are of one type.
-    rules.push(Arc::new(zoned_moments::ZonedMoments));
-    rules.push(Arc::new(string_casts::StringCasts));
-    rules.push(Arc::new(nested_casts::NestedCasts));
-    rules.push(Arc::new(literal_casts::LiteralCasts));
-    rules.push(Arc::new(value_texts::ValueTexts::Settled));
-    rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
-    rules.push(Arc::new(in_lists::InLists));
-    rules.push(Arc::new(one_nan::OneNans));
-    rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
-    rules.push(Arc::new(equal_values::EqualValues));
-    rules.push(Arc::new(year_ranges::YearRanges));
-    rules.push(Arc::new(nested_order::NestedOrder));
-    // After all that look at casts.
-    rules.push(Arc::new(lossy_casts::LossyCasts));
-    // After what can fail is a function.
-    rules.push(Arc::new(guards::GuardedCases));
-    // After all that replace functions.
-    rules.push(Arc::new(unbounded_windows::UnboundedWindows));
-    rules.push(Arc::new(sliding_aggregates::SlidingAggregates));
-    // After all that change expressions.
-    rules.push(Arc::new(window_keys::WindowKeys));
-    rules
 }
 
 /// A text as tokens, and where each stands.
@@ -812,8 +680,10 @@ mod tests {
     use super::*;
 
     pub fn state() -> SessionState {
-        crate::learn::configure(crate::query_planner::configure(SessionConfig::new(), SessionStateBuilder::new()))
-            .build()
+        crate::learn::configure(
+            crate::query_planner::configure(SessionConfig::new(), SessionStateBuilder::new()).unwrap(),
+        )
+        .build()
     }
 
     /// The statement in the words that DataFusion gets.

@@ -31,11 +31,14 @@ const HIDDEN: &str = "Hidden";
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// The rules, with constants hidden while they run.
-pub(super) fn hidden_from(rules: Vec<Rule>) -> Vec<Rule> {
-    let first: Rule = Arc::new(Hide);
-    let last: Rule = Arc::new(Show);
-    [first].into_iter().chain(rules).chain([last]).collect()
+/// The pass before DataFusion's rules.
+pub(super) fn hide() -> Rule {
+    Arc::new(Hide)
+}
+
+/// The pass after them.
+pub(super) fn show() -> Rule {
+    Arc::new(Show)
 }
 
 #[derive(Debug)]

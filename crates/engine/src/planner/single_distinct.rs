@@ -9,14 +9,14 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
+use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use super::rules::{Rule, restricted};
+use super::passes::OptimizerPass as Rule;
 
-/// DataFusion's logical rules, with that one restricted.
-pub(super) fn optimizer_rules() -> Vec<Rule> {
-    restricted(Optimizer::new().rules, "single_distinct_aggregation_to_group_by", |rule| Arc::new(WhereTypesStay(rule)))
+/// Restricts the rule.
+pub(super) fn where_types_stay(rule: Rule) -> Rule {
+    Arc::new(WhereTypesStay(rule))
 }
 
 #[derive(Debug)]
@@ -44,16 +44,7 @@ impl OptimizerRule for WhereTypesStay {
 
 #[cfg(test)]
 mod tests {
-    use super::optimizer_rules;
     use crate::planner::tests::rows;
-
-    #[test]
-    fn the_rule_is_there() {
-        assert_eq!(
-            optimizer_rules().iter().filter(|rule| format!("{rule:?}").starts_with("WhereTypesStay")).count(),
-            1
-        );
-    }
 
     #[tokio::test]
     async fn sums_of_decimals_keep_their_type() {

@@ -21,11 +21,11 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
 
-use super::rules::{Rule, restricted};
+use super::passes::OptimizerPass as Rule;
 
-/// The rules, with that one restricted.
-pub(super) fn stay(rules: Vec<Rule>) -> Vec<Rule> {
-    restricted(rules, "push_down_filter", |rule| Arc::new(WhatIsCertain(rule)))
+/// Restricts the rule.
+pub(super) fn what_is_certain(rule: Rule) -> Rule {
+    Arc::new(WhatIsCertain(rule))
 }
 
 #[derive(Debug)]
@@ -156,12 +156,6 @@ fn groups_by_chance(input: &LogicalPlan) -> Vec<Column> {
 #[cfg(test)]
 mod tests {
     use crate::planner::tests::rows;
-
-    #[test]
-    fn the_pushdown_is_restricted() {
-        let rules = crate::planner::optimizer_rules();
-        assert_eq!(rules.iter().filter(|rule| format!("{rule:?}").starts_with("WhatIsCertain")).count(), 1);
-    }
 
     #[tokio::test]
     async fn what_is_random_stays() {

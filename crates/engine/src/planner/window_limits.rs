@@ -18,12 +18,9 @@ use datafusion::physical_plan::windows::BoundedWindowAggExec;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's physical rules, with that of limits restricted.
-pub(super) fn checked(rules: Vec<Rule>) -> Vec<Rule> {
-    let restrict = |rule: Rule| -> Rule {
-        if rule.name() == "LimitPushPastWindows" { Arc::new(WhereOneWindowIs(rule)) } else { rule }
-    };
-    rules.into_iter().map(restrict).collect()
+/// Restricts the rule.
+pub(super) fn where_one_window_is(rule: Rule) -> Rule {
+    Arc::new(WhereOneWindowIs(rule))
 }
 
 #[derive(Debug)]

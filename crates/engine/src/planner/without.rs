@@ -1,41 +1,33 @@
 //! Corrections that a debug build leaves out: `ONEHOP_WITHOUT=lossy_casts,order_names`.
 //!
 //! A test puts an old fault back this way, to prove that random queries find it: see
-//! `tests/differential/mutations.py`. An analyzer rule is left out by its name, any other
+//! `tests/differential/mutations.py`. A [pass](passes) is left out by its name, any other
 //! correction by one of [`OTHERS`]. The variable is read once. A release build ignores it.
 
 use std::sync::LazyLock;
 
-use datafusion::optimizer::Analyzer;
-
-use super::all_analyzer_rules;
+use super::passes;
 use crate::{Error, ErrorKind, Result};
 
 /// The variable that names what is left out, with commas between.
 const VARIABLE: &str = "ONEHOP_WITHOUT";
 
-/// Corrections that are no analyzer rules: of trees, of functions, and of DataFusion's own rules.
-const OTHERS: [&str; 36] = [
+/// Corrections that are no passes: of syntax trees and of functions.
+const OTHERS: [&str; 26] = [
     "array_literals",
     "checked_sum",
     "coalesce",
-    "correlated_names",
     "decimal_division",
-    "filter_pushdown",
     "float_extremes",
     "grouping",
-    "grouping_sets",
     "interval_arithmetic",
     "like_escapes",
     "literals",
     "moment_medians",
     "named_windows",
     "nearest_names",
-    "null_safe_joins",
-    "one_row_aggregates",
     "order_names",
     "outer_aggregates",
-    "outer_constants",
     "quantified",
     "refused",
     "regexp_replacement",
@@ -44,13 +36,9 @@ const OTHERS: [&str; 36] = [
     "row_values",
     "same_names",
     "similar_to",
-    "single_distinct",
     "subqueries_as_values",
     "table_names",
     "temporal",
-    "unproved_keys",
-    "volatile_filters",
-    "window_limits",
     "with_names",
 ];
 
@@ -81,11 +69,7 @@ pub(crate) fn check() -> Result<()> {
 
 /// All names, in order.
 fn names() -> Vec<String> {
-    let theirs = Analyzer::new().rules;
-    let is_theirs = |name: &str| theirs.iter().any(|rule| rule.name() == name);
-    let rules = all_analyzer_rules();
-    let ours = rules.iter().map(|rule| rule.name()).filter(|name| !is_theirs(name));
-    let mut names: Vec<String> = ours.chain(OTHERS).map(str::to_owned).collect();
+    let mut names: Vec<String> = passes::corrections().into_iter().chain(OTHERS).map(str::to_owned).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -97,9 +81,8 @@ mod tests {
 
     #[test]
     fn a_rule_and_another_correction_have_names_of_their_own() {
-        let rules = all_analyzer_rules();
         for name in OTHERS {
-            assert!(!rules.iter().any(|rule| rule.name() == name), "{name} is a rule as well");
+            assert!(!passes::corrections().contains(&name), "{name} is a pass as well");
         }
         assert!(names().contains(&"lossy_casts".to_owned()));
         assert!(!names().contains(&"type_coercion".to_owned()));

@@ -2,6 +2,7 @@
 //!
 //! [`configure`] makes DataFusion's sessions plan in this way, with the passes of [`planner`].
 
+pub(crate) mod in_order;
 mod nothing_to_optimize;
 
 use std::sync::Arc;
@@ -17,12 +18,16 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 
 use crate::lower::{FusedPlanner, Optimized, lower};
-use crate::planner;
 use crate::query::Query;
+use crate::{Result, planner};
 
 /// Adds our rules, functions and options to DataFusion's defaults.
-pub(crate) fn configure(config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
-    planner::configure(config, builder, nothing_to_optimize::left_out).with_query_planner(Arc::new(Planner))
+///
+/// # Errors
+/// DataFusion's rules are not those that the planner knows.
+pub(crate) fn configure(config: SessionConfig, builder: SessionStateBuilder) -> Result<SessionStateBuilder> {
+    let builder = planner::configure(config, builder, nothing_to_optimize::left_out)?;
+    Ok(builder.with_query_planner(Arc::new(Planner)))
 }
 
 /// An optimized plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
@@ -34,7 +39,7 @@ pub(crate) async fn physical_plan_of_optimized(
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let operators = operators_of_optimized(state, optimized).await;
     let operators = operators.map_err(|e| planner::explained_subqueries(e, asked))?;
-    planner::runnable(planner::ordered(operators, state)?, query)
+    planner::runnable(in_order::ordered(operators, state)?, query)
 }
 
 /// A plan as operators that are about to run for `query`.
@@ -43,7 +48,7 @@ pub(crate) async fn physical_plan(
     plan: &LogicalPlan,
     query: &Arc<Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    planner::runnable(planner::ordered(operators(state, plan).await?, state)?, query)
+    planner::runnable(in_order::ordered(operators(state, plan).await?, state)?, query)
 }
 
 async fn operators_of_optimized(

@@ -21,11 +21,13 @@ use crate::lower::FusedExec;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// The rules, without those that would only look.
-pub(super) fn left_out(rules: Vec<Rule>) -> Vec<Rule> {
-    let always = ["EnsureCooperative", "SanityCheckPlan"];
-    let wrap = |rule: Rule| -> Rule { if always.contains(&rule.name()) { rule } else { Arc::new(Otherwise(rule)) } };
-    rules.into_iter().map(wrap).collect()
+/// Rules that run in any case: DataFusion's checks, and ours that are not part of its list.
+const ALWAYS: [&str; 6] =
+    ["EnsureCooperative", "SanityCheckPlan", "GroupingSets", "OffsetOrders", "RecursiveLimits", "LargeTops"];
+
+/// The rule, but for plans in which it would change nothing.
+pub(super) fn left_out(rule: Rule) -> Rule {
+    if ALWAYS.contains(&rule.name()) { rule } else { Arc::new(Otherwise(rule)) }
 }
 
 /// A rule for all other plans.

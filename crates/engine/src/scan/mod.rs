@@ -27,9 +27,9 @@ use onehop_segment::{BlockList, ColumnType, DeletedRows, Predicate};
 
 use crate::Result;
 use crate::fresh::ROW_ADDRESS;
+use crate::fusing::Fusing;
 use crate::identifiers::quoted;
-use crate::load::partition;
-use crate::lower::Fusing;
+use crate::partition;
 use crate::planner::Printer;
 use crate::scan_plan::{PartitionPlan, ScanPlan, SegmentPart};
 use crate::snapshot::Table;

@@ -22,9 +22,10 @@ use crate::arrays::{
     Array, ArrayMaker, Arrays, Layout, Memory, Nulls, TableExports, Target, Wanted, host, with_cancelled,
 };
 use crate::database::Database;
+use crate::fusing::Fusing;
 use crate::identifiers::quoted;
 use crate::limits::Limits;
-use crate::lower::{Fusing, StopOnDrop};
+use crate::lower::StopOnDrop;
 use crate::place::{Placing, residence};
 use crate::query::Rows;
 use crate::settings::{ExecMode, Settings};

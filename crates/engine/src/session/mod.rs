@@ -18,10 +18,10 @@ use crate::attached::Attached;
 use crate::database::Database;
 use crate::definition::{self, Definition};
 use crate::files::{self, CountingRegistry, Sites};
+use crate::fusing::Fusing;
 use crate::identifiers::{CATALOG, SCHEMA};
 use crate::learn::Learning;
 use crate::limits::Limits;
-use crate::lower::Fusing;
 use crate::new_names::check_new_name;
 use crate::place::Placing;
 use crate::planner;
@@ -627,7 +627,7 @@ impl Base {
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
-        let state = files::json::configure(learn::configure(query_planner::configure(config, builder))).build();
+        let state = files::json::configure(learn::configure(query_planner::configure(config, builder)?)).build();
         let mut planning = state.clone();
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })

@@ -30,8 +30,8 @@ use crate::catalog::{
 };
 use crate::error::nearest;
 use crate::identifiers::normal;
-use crate::load::partition::{Router, can_hash};
 use crate::load::{Beside, Target};
+use crate::partition::{Router, can_hash};
 use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;

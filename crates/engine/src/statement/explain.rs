@@ -19,7 +19,7 @@ use futures::StreamExt;
 use super::{Context, Statement, locking, parse_word};
 use crate::explain::{node_of, refused_devices};
 use crate::explanation::{self, ExplainMode, Explanation, Moment, Refusal, Totals};
-use crate::lower::Fusing;
+use crate::fusing::Fusing;
 use crate::query::{Output, Rows};
 use crate::settings::{Fallback, GpuMode};
 use crate::{Error, ErrorKind, Result};

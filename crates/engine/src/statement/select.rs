@@ -8,8 +8,8 @@ use datafusion::sql::parser::Statement as DataFusionStatement;
 
 use super::{Context, whole_file};
 use crate::lower::Optimized;
-use crate::planner::in_order;
 use crate::query::{Output, Rows};
+use crate::query_planner::in_order;
 use crate::{Error, ErrorKind, Result};
 
 /// `text` is the statement's, if it says all: then it may be asked again.

@@ -49,7 +49,7 @@ pub(super) async fn plan(
         Some(limit) => Arc::new(GlobalLimitExec::new(one, 0, Some(limit))),
         None => one,
     };
-    Ok(Some(planner::in_order::ordered(plan, state)?))
+    Ok(Some(crate::query_planner::in_order::ordered(plan, state)?))
 }
 
 /// Whether a statement reads a single file, as far as its own words say: most do not, and are not looked at any further.

@@ -8,8 +8,6 @@
 //! Rows that are too few to be worth a segment are handed back instead. Until it is known that they are not, every stream
 //! keeps what it has.
 
-pub(crate) mod partition;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,15 +27,15 @@ use onehop_segment::{SegmentOptions, SegmentWriter};
 use onehop_store::mutant::skips;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::partition::Router;
 use crate::catalog::row::{self, EncodedRows};
 use crate::catalog::{PartitionBy, SegmentEntry};
 use crate::database::Database;
 use crate::files;
 use crate::fresh::FewRows;
 use crate::lower::FusedExec;
-use crate::planner::in_order;
+use crate::partition::Router;
 use crate::query::Query;
+use crate::query_planner::in_order;
 use crate::settings::Settings;
 use crate::snapshot::{SegmentFile, Table};
 use crate::task::{scoped, spawn_blocking};

@@ -38,8 +38,8 @@ use datafusion::prelude::SessionConfig;
 use datafusion_datasource::sink::DataSinkExec;
 use futures::StreamExt;
 
-use super::unseen::is_unseen;
 use crate::files;
+use crate::planner::is_unseen;
 use crate::scan::SegmentScanExec;
 use crate::settings::RowOrder;
 
