@@ -73,6 +73,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for HugePages<A> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::alloc::System;
 
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn blocks_keep_their_contents() {
         let allocator = HugePages::new(System);
-        let layout = Layout::from_size_align(5 << 20, 64).expect("a power of two");
+        let layout = Layout::from_size_align(5 << 20, 64).unwrap();
         // SAFETY: the layout is not empty; the block is freed with the layout that it has last.
         unsafe {
             let block = allocator.alloc_zeroed(layout);
@@ -100,7 +101,7 @@ mod tests {
             block.add(4 << 20).write(7);
             let moved = allocator.realloc(block, layout, 9 << 20);
             assert_eq!(moved.add(4 << 20).read(), 7);
-            allocator.dealloc(moved, Layout::from_size_align(9 << 20, 64).expect("a power of two"));
+            allocator.dealloc(moved, Layout::from_size_align(9 << 20, 64).unwrap());
         }
     }
 }

@@ -99,9 +99,12 @@ struct Tables {
     names: HashMap<String, String>,
 }
 
+/// Finds names that are a name in other letters.
+type FindNames = Box<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
 /// Finds the names of tables, views and relations that differ from a name in the case of letters alone. What binds the
 /// names of a statement registers it with the session's configuration.
-pub(crate) struct OtherLetters(pub Box<dyn Fn(&str) -> Vec<String> + Send + Sync>);
+pub(crate) struct OtherLetters(pub FindNames);
 
 impl OtherLetters {
     fn of(state: &SessionState, name: &str) -> Vec<String> {
