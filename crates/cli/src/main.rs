@@ -6,17 +6,20 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use onehop_governor::{Counting, HugePages, set_purge};
+use onehop_governor::{Counting, set_purge};
 use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
-static ALLOCATOR: Counting<HugePages<Jemalloc>> = Counting::new(HugePages::new(Jemalloc));
+static ALLOCATOR: Counting<Jemalloc> = Counting::new(Jemalloc);
 
-/// Free pages go back after half a second, by a thread of jemalloc's. Huge pages are left to [`HugePages`].
+/// Free pages go back after ten seconds, by a thread of jemalloc's: the tables of the next query are made of
+/// them. If they exceed the governor's share of the limit, it gives them back at once. Huge pages: a query
+/// over millions of rows fills tables of megabytes, and a fault for each 4 KiB of those took a third of its
+/// time.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static CONFIGURATION: Option<&c_char> = Some(
     // SAFETY: the text ends with a zero, and lives as long as the process.
-    unsafe { &*c"background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0".as_ptr() },
+    unsafe { &*c"background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:0,thp:always".as_ptr() },
 );
 
 /// Gives free pages of all arenas back to the system.

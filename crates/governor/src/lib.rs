@@ -19,15 +19,12 @@
 //!   stacks, free memory that the allocator keeps) is measured, every 5 ms and whenever so much was
 //!   allocated since that the limit could be passed, and subtracted from the limit.
 //!
-//! [`HugePages`] is the allocator below: it asks for huge pages for large blocks.
-//!
 //! Without [`Counting`] as the global allocator, accounts stay empty and nothing is refused.
 
 mod account;
 mod allocator;
 mod caches;
 mod fork;
-mod huge_pages;
 mod memory;
 mod resident;
 mod sampler;
@@ -36,7 +33,6 @@ mod scope;
 pub use account::{Account, Guest, Reason, accounts};
 pub use allocator::Counting;
 pub use caches::{Cache, register_cache};
-pub use huge_pages::HugePages;
 pub use memory::{Usage, allowed_to_statements, fits, is_counting, may_keep, set_purge, try_reserve, usage};
 pub use sampler::start;
 pub use scope::{Scope, ScopedFuture, bind, check, current};
