@@ -60,16 +60,19 @@ class Peers:
     def __init__(self, folder):
         self.db = duckdb.connect(config={"memory_limit": "6GB", "temp_directory": str(folder / "duckdb")})
         self.unknown = 0
-        # Its lists are beside its own limit: without this one the system would end processes.
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_PEER_BYTES, resource.RLIM_INFINITY))
 
     def answer(self, sql):
         """`None` if DuckDB has no room for it."""
+        # Its lists are beside its own limit: without this one the system would end processes. Only while it runs:
+        # what it keeps would leave no room for connections.
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_PEER_BYTES, resource.RLIM_INFINITY))
         try:
             return self.db.execute(sql).fetchone()
         except (duckdb.OutOfMemoryException, MemoryError):
             self.unknown += 1
             return None
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def run(server, rng, files, count):
