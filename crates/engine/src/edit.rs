@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use onehop_store::mutant::skips;
+
 use crate::catalog::{Change, TableEntry, VECTOR_ROWS, VectorRows, stands_on_nothing};
 use crate::deleted_vectors::BLOCK_VECTORS;
 use crate::fresh::{NewRows, RowAddress};
 use crate::snapshot::{SegmentFile, Snapshot, Table, TableSegment};
 use crate::{Error, ErrorKind, Result};
-use onehop_store::mutant::skips;
 
 /// What changes in one table.
 #[derive(Clone, Debug, Default)]

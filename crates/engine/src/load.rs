@@ -30,7 +30,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::catalog::row::{self, EncodedRows};
 use crate::catalog::{PartitionBy, SegmentEntry};
 use crate::database::Database;
-use crate::files;
 use crate::fresh::FewRows;
 use crate::lower::FusedExec;
 use crate::partition::Router;
@@ -39,7 +38,7 @@ use crate::query_planner::in_order;
 use crate::settings::Settings;
 use crate::snapshot::{SegmentFile, Table};
 use crate::task::{scoped, spawn_blocking};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, files};
 
 /// Where rows go, and how they are cut.
 #[derive(Clone, Debug)]

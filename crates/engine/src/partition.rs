@@ -13,7 +13,6 @@ use onehop_segment::{ColumnType, Comparison, Predicate, Value};
 
 use crate::catalog::{ListPartition, PartitionBy, RangePartition, TableEntry};
 use crate::hash::{hash_text, mix};
-
 use crate::{Error, ErrorKind, Result};
 
 /// Sends rows to their partitions.

@@ -13,11 +13,9 @@ use onehop_segment::Segment;
 use crate::catalog::{Identity, NEW_FILE, STORE_FILE, SegmentEntry};
 use crate::database::{Database, DatabaseOptions};
 use crate::directory::{LOST, SEGMENTS_FOLDER};
-use crate::life;
 use crate::orphans::Orphans;
 use crate::rights::Access;
-use crate::units;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, life, units};
 
 /// A kind of file that is not where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,20 +14,17 @@ use onehop_io::LedgerSnapshot;
 use onehop_pipeline::backend::{Backend, Resident, SegmentKey};
 use onehop_segment::{BlockCache, EncodingCode};
 
-use crate::activity;
 use crate::attached::Attached;
 use crate::catalog::{CatalogStore, StoreReport};
 use crate::database::Database;
-use crate::functions;
 use crate::history::History;
-use crate::learn;
 use crate::place::Known;
 use crate::query::Lowering;
 use crate::runtimes::Runtimes;
 use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
 use crate::system_columns::{moments, numbers, optional_text, text};
-use crate::{Result, planner};
+use crate::{Result, activity, functions, learn, planner};
 
 /// What system tables are made of.
 #[derive(Clone, Copy)]

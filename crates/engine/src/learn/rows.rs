@@ -23,10 +23,9 @@ use onehop_learn::{CHUNK_ROWS, Chunk, Extents, Pass};
 use onehop_pipeline::{Account, Budget, Holder};
 use tokio::task::JoinSet;
 
-use crate::pipeline_budget;
 use crate::query::Query;
 use crate::task::{scoped, spawn_blocking};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, pipeline_budget};
 
 /// Of wide rows a chunk has fewer: so many bytes.
 const CHUNK_BYTES: usize = 4 << 20;

@@ -30,13 +30,12 @@ use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{AheadFacts, BLOCK_ROWS, BlockColumn, BlockStream};
 
 use super::scan_facts;
-use crate::Error;
 use crate::explanation::ScanFacts;
 use crate::fresh::{self, FreshSlice};
-use crate::pipeline_budget;
 use crate::query::Query;
 use crate::scan_plan::{BlockRef, ScanPlan};
 use crate::snapshot::Table;
+use crate::{Error, pipeline_budget};
 
 /// All partitions together have so much in flight and in memory ahead of what is worked on, at most.
 const AHEAD_BYTES: usize = 64 << 20;

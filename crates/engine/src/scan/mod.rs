@@ -25,14 +25,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use onehop_io::RequestedPath;
 use onehop_segment::{BlockList, ColumnType, DeletedRows, Predicate};
 
-use crate::Result;
 use crate::fresh::ROW_ADDRESS;
 use crate::fusing::Fusing;
 use crate::identifiers::quoted;
-use crate::partition;
 use crate::planner::Printer;
 use crate::scan_plan::{PartitionPlan, ScanPlan, SegmentPart};
 use crate::snapshot::Table;
+use crate::{Result, partition};
 pub use exec::SegmentScanExec;
 pub(crate) use facts::scan_facts;
 pub(crate) use prune::value_of;

@@ -12,6 +12,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use onehop_pipeline::arrays::Element;
 use onehop_pipeline::backend::{Backend, Stored};
 use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
@@ -33,9 +34,7 @@ use crate::snapshot::{Snapshot, Table};
 use crate::task::spawn_blocking;
 use crate::transaction::refuse_failed;
 use crate::transaction_state::TransactionState;
-use crate::{Error, ErrorKind, Query, Result};
-use crate::{planner, query_planner};
-use futures::future::BoxFuture;
+use crate::{Error, ErrorKind, Query, Result, planner, query_planner};
 
 /// Why a device does not decode columns, which is no error: a query has the same rows.
 enum Miss {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
@@ -24,7 +25,6 @@ use crate::learn::Learning;
 use crate::limits::Limits;
 use crate::new_names::check_new_name;
 use crate::place::Placing;
-use crate::planner;
 use crate::postgres::parameters::{Shared as Parameters, zone_in_arrow};
 use crate::postgres::{self, ClientFacts, Scope};
 use crate::prepared::Prepared;
@@ -40,10 +40,7 @@ use crate::template_cache::TemplateCache;
 use crate::temporary::Temporary;
 use crate::transaction::Transaction;
 use crate::transaction_state::TransactionState;
-use crate::{Error, ErrorKind, Query, Result};
-use crate::{functions, query_planner};
-use crate::{learn, memory_pool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use crate::{Error, ErrorKind, Query, Result, functions, learn, memory_pool, planner, query_planner};
 
 mod arrays;
 mod deadline;

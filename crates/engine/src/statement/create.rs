@@ -33,11 +33,10 @@ use crate::identifiers::normal;
 use crate::load::{Beside, Target};
 use crate::partition::{Router, can_hash};
 use crate::place::homes::Homes;
-use crate::planner;
 use crate::query::Done;
 use crate::temporary::OnCommit;
 use crate::type_names::type_name;
-use crate::{Error, ErrorKind, Result, Rule};
+use crate::{Error, ErrorKind, Result, Rule, planner};
 
 /// The parsed statement.
 #[derive(Debug)]

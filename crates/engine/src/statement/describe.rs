@@ -17,10 +17,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Context, Statement, locking, parse_tokens, transaction};
-use crate::planner;
 use crate::postgres::column_names::ColumnNames;
 use crate::prepared::{Prepared, StatementKind};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, planner};
 
 /// What a statement takes and gives.
 #[derive(Clone, Debug)]

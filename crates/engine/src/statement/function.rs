@@ -10,14 +10,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Context, done, new_name};
-use crate::arrays;
 use crate::catalog::Change;
 use crate::functions::{self, Behavior, Function, Language, OnNull, Parameter};
 use crate::identifiers::normal;
-use crate::planner;
 use crate::query::Done;
 use crate::task::spawn_blocking;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, arrays, planner};
 
 /// The parsed statement.
 #[derive(Debug)]

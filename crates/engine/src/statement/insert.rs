@@ -15,16 +15,14 @@ use crate::catalog::SegmentEntry;
 use crate::catalog::row::EncodedRows;
 use crate::database::Database;
 use crate::edit::TableEdit;
-use crate::files;
 use crate::load::{self, Beside, KeptRows, Loaded, Target};
-use crate::planner;
 use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::query_planner::in_order;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
 use crate::template::{parts, rows_of};
-use crate::{Error, ErrorKind, Result, Rule};
+use crate::{Error, ErrorKind, Result, Rule, files, planner};
 
 /// Adds the rows of an INSERT's query; `None` if there is more to it.
 pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {

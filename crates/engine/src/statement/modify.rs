@@ -27,11 +27,10 @@ use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
 use crate::identifiers::{TARGET, normal};
 use crate::load::{self, Addresses, Beside, KeptRows};
-use crate::planner;
 use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::snapshot::Table;
-use crate::{Error, ErrorKind, Object, Result, Rule};
+use crate::{Error, ErrorKind, Object, Result, Rule, planner};
 
 /// A parsed DELETE or UPDATE.
 #[derive(Debug)]

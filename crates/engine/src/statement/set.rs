@@ -1,8 +1,9 @@
 //! `SET name = value`, `RESET name`.
 
+use std::sync::{Arc, PoisonError};
+
 use datafusion::sql::parser::ResetStatement;
 use datafusion::sql::sqlparser::ast::{ContextModifier, Expr, ObjectName, Set, Value};
-use std::sync::{Arc, PoisonError};
 
 use super::{Context, done, transaction};
 use crate::query::Done;

@@ -13,10 +13,9 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Query, SetExpr
 use super::modify::{cast, sql_type};
 use crate::error::nearest;
 use crate::identifiers::quoted;
-use crate::planner;
 use crate::snapshot::Table;
 use crate::template::{Misnamed, places};
-use crate::{Error, ErrorKind, Object, Result, Rule};
+use crate::{Error, ErrorKind, Object, Result, Rule, planner};
 
 /// What the rows that a statement brings are called.
 const ROWS: &str = "__onehop_rows";
