@@ -337,7 +337,7 @@ def test_what_nobody_waits_for_ends_there(pg, onehop):
     with pytest.raises(psycopg.errors.QueryCanceled):
         onehop.execute("SELECT count(*) FROM pg.slow")
     onehop.execute("RESET statement_timeout")
-    for _ in range(200):
+    for _ in range(1200):
         if sessions(pg) == 0:
             break
         time.sleep(0.05)
@@ -347,7 +347,7 @@ def test_what_nobody_waits_for_ends_there(pg, onehop):
     # Connections are used again, and none is left in a transaction.
     for _ in range(20):
         onehop.execute("SELECT count(*) FROM pg.large")
-    for _ in range(200):
+    for _ in range(1200):
         if sessions(pg) == 0:
             break
         time.sleep(0.05)
