@@ -1,12 +1,14 @@
-//! Accounts of statements: bytes that their threads allocated and did not free, and why they stop.
+//! Accounts of statements: bytes that their threads allocated and did not free, and the reason to
+//! stop.
 //!
-//! An account is a net balance. Memory that one statement allocates and another one frees (a cache that
-//! grows, a batch handed on) moves between balances, and the sum stays exact. A balance below zero reads
-//! as zero.
+//! An account is a net balance. Memory that one statement allocates and another one frees (a
+//! growing cache, a batch passed on) moves between balances, and the sum stays exact. A negative
+//! balance reads as zero.
 //!
-//! The course of a statement is one word: it runs, then it is either settled (its changes are being
-//! committed, nothing stops it) or stopped, for the first reason that came. [`Account::stop`] takes no
-//! lock and allocates nothing: the allocator calls it.
+//! The state of a statement is one word. A statement runs, and then it is either settled or
+//! stopped. A settled statement commits its changes and can no longer be stopped. A stopped one
+//! keeps the first reason. [`Account::stop`] takes no lock and allocates nothing, because the
+//! allocator calls it.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -17,25 +19,25 @@ use tokio::sync::Notify;
 
 use crate::{memory, resident, sampler};
 
-/// Of what a limit allows, a statement has to have one sixteenth before the allocator stops it for want of
-/// memory. The sampler stops the largest.
+/// Least part of the allowed bytes that a statement must have before the allocator stops it for
+/// lack of memory: one sixteenth. The sampler stops the largest.
 const LEAST_PART: u64 = 16;
 
-/// Why a statement has to end.
+/// Reason to end a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// Its client asked for it, or is gone.
+    /// The client cancelled the statement, or disconnected.
     Cancelled = 1,
-    /// It reached `statement_timeout`.
+    /// The statement reached `statement_timeout`.
     TimedOut = 2,
-    /// It reached `memory_limit`.
+    /// The statement reached `memory_limit`.
     Memory = 3,
 }
 
-/// It runs, and may be stopped.
+/// The statement runs and may be stopped.
 const RUNNING: u8 = 0;
-/// Its changes are being committed, or are.
+/// The statement commits its changes, or has committed them.
 const SETTLED: u8 = u8::MAX;
 
 impl Reason {
@@ -49,7 +51,7 @@ impl Reason {
     }
 }
 
-/// What one statement takes. Shared; all methods may be called from any thread.
+/// Resource usage of one statement. Shared; all methods may be called from any thread.
 #[derive(Debug)]
 pub struct Account {
     id: u64,
@@ -58,25 +60,26 @@ pub struct Account {
     bytes: AtomicI64,
     peak: AtomicI64,
     course: AtomicU8,
-    /// Whether waiters were told that it is stopped.
+    /// True once waiters were notified that it is stopped.
     is_told: AtomicBool,
     stopped: Notify,
-    /// Samples since waiters were told.
+    /// Samples since waiters were notified.
     samples: AtomicU32,
 }
 
-/// What is lent to the work of a statement, and lives as long as that.
+/// A resource lent to the work of a statement. It lives as long as that work.
 pub trait Guest: Debug + Send + Sync {
-    /// The work goes on although its statement was stopped a while ago. It has to stand back behind
-    /// others.
+    /// Restricts work that continues although its statement was stopped a while ago. The work
+    /// yields to other work from then on.
     fn fence(&self);
 }
 
-/// Samples after which work that goes on is fenced: 100 ms.
+/// Samples after which continuing work is fenced: 100 ms.
 const FENCED_AFTER: u32 = 20;
 
 impl Account {
-    /// Of statement `id`, in a process that may have `limit` bytes, up to `deadline`.
+    /// Creates the account of statement `id`, in a process that may have `limit` bytes, with a
+    /// `deadline`.
     pub fn new(id: u64, limit: u64, deadline: Option<Instant>) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -91,28 +94,29 @@ impl Account {
         })
     }
 
-    /// The statement's number.
+    /// Returns the statement's number.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Bytes that the process may have while this statement runs.
+    /// Returns the bytes that the process may have while this statement runs.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that its threads have allocated and not freed; exact within 64 KiB for each thread.
+    /// Returns the bytes that its threads have allocated and not freed, exact within 64 KiB per
+    /// thread.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed).max(0) as u64
     }
 
-    /// The most that it had.
+    /// Returns the largest balance so far.
     pub fn peak(&self) -> u64 {
         self.peak.load(Relaxed).max(0) as u64
     }
 
-    /// Adds to its balance, where the process has `in_all` bytes. Called by the allocator: no lock, no
-    /// allocation.
+    /// Adds to the balance, given that the process has `in_all` bytes. The allocator calls this, so
+    /// it takes no lock and allocates nothing.
     pub(crate) fn add(&self, bytes: i64, in_all: u64) {
         let now = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         if bytes <= 0 {
@@ -125,13 +129,14 @@ impl Account {
         }
     }
 
-    /// Makes its work end at the next check, unless it is settled. The first reason counts. Whether it
-    /// is stopped, now or before.
+    /// Ends the statement's work at the next check, unless it is settled. The first reason counts.
+    /// Returns true if the statement is stopped, now or before.
     pub fn stop(&self, reason: Reason) -> bool {
         self.course.compare_exchange(RUNNING, reason as u8, SeqCst, SeqCst) != Err(SETTLED)
     }
 
-    /// Stops it for its client, as [`stop`](Self::stop) does, and tells those who wait for that at once.
+    /// Stops the statement for its client, as [`stop`](Self::stop) does, and notifies waiters at
+    /// once.
     pub fn cancel(&self) -> bool {
         let is_stopped = self.stop(Reason::Cancelled);
         if is_stopped {
@@ -146,30 +151,32 @@ impl Account {
         }
     }
 
-    /// Nothing stops it from now on: its changes are about to be committed.
+    /// Settles the statement, whose changes are about to be committed: it cannot be stopped from
+    /// now on.
     ///
     /// # Errors
-    /// It was stopped before.
+    /// The reason, if the statement was stopped before.
     pub fn settle(&self) -> Result<(), Reason> {
         let before = self.course.compare_exchange(RUNNING, SETTLED, SeqCst, SeqCst);
         before.err().and_then(Reason::of).map_or(Ok(()), Err)
     }
 
-    /// Whether nothing stops it any more.
+    /// Returns true if the statement can no longer be stopped.
     pub fn is_settled(&self) -> bool {
         self.course.load(SeqCst) == SETTLED
     }
 
-    /// Why it has to end, if it has to.
+    /// Returns the reason to end the statement, if there is one.
     #[inline]
     pub fn reason(&self) -> Option<Reason> {
         Reason::of(self.course.load(Relaxed))
     }
 
-    /// Ends when the statement has to; at once if it already has.
+    /// Completes when the statement must end, at once if it already must.
     pub async fn stopped(&self) -> Reason {
         loop {
-            // Before the flag is read: what is told in between is not missed.
+            // Registered before the reason is read, so that a notification in between is not
+            // missed.
             let told = self.stopped.notified();
             if let Some(reason) = self.reason() {
                 return reason;
@@ -178,13 +185,13 @@ impl Account {
         }
     }
 
-    /// Whether it was stopped more than 100 ms ago, and its work goes on.
+    /// Returns true if it was stopped more than 100 ms ago and its work continues.
     pub fn is_fenced(&self) -> bool {
         self.samples.load(Relaxed) > FENCED_AFTER
     }
 
-    /// Stops it if its time is over, wakes those who wait for [`Account::stopped`], and fences work that
-    /// does not stop; each once.
+    /// Stops the statement if its deadline has passed, wakes the waiters of [`Account::stopped`],
+    /// and fences work that does not stop. Each happens once.
     pub(crate) fn look(&self, now: Instant, guest: Option<&dyn Guest>) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.stop(Reason::TimedOut);
@@ -199,7 +206,7 @@ impl Account {
     }
 }
 
-/// The accounts of statements whose work is not over, and what is lent to it.
+/// The accounts of statements whose work is not over, and the resources lent to it.
 static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -208,36 +215,37 @@ pub(crate) struct Entry {
     guest: Option<Weak<dyn Guest>>,
 }
 
-/// An account, and what is lent to its work.
+/// An account and the resource lent to its work.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pub account: Arc<Account>,
     pub guest: Option<Arc<dyn Guest>>,
 }
 
-/// The largest limit of these, in bytes; 0 without any.
+/// The largest limit of the open accounts, in bytes; 0 if there are none.
 static LARGEST_LIMIT: AtomicU64 = AtomicU64::new(0);
 
-/// The lock of the accounts, for a thread that forks.
+/// The lock of the accounts, held by a thread that forks.
 pub(crate) type Held = MutexGuard<'static, Vec<Entry>>;
 
 pub(crate) fn hold() -> Held {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a child, which runs none of its parent's statements. Nothing is dropped: what is lent to them
-/// belongs to threads that are not there.
+/// Clears the accounts in a forked child, which runs none of its parent's statements. Nothing is
+/// dropped: the resources lent to them belong to threads that do not exist in the child.
 pub(crate) fn forget(accounts: &mut Held) {
     std::mem::forget(std::mem::take(&mut **accounts));
     LARGEST_LIMIT.store(0, Relaxed);
 }
 
-/// The accounts of statements that run, or whose work is not over although their clients were told so.
+/// Returns the accounts of statements that run, or whose work continues after their clients got an
+/// answer.
 pub fn accounts() -> Vec<Arc<Account>> {
     hold().iter().map(|entry| Arc::clone(&entry.account)).collect()
 }
 
-/// The same, with what is lent to them.
+/// Returns the open accounts with the resources lent to them.
 pub(crate) fn lent() -> Vec<Lent> {
     let lent = |entry: &Entry| {
         let guest = entry.guest.as_ref().and_then(Weak::upgrade);
@@ -246,12 +254,13 @@ pub(crate) fn lent() -> Vec<Lent> {
     hold().iter().map(lent).collect()
 }
 
-/// Bytes of all statements.
+/// Returns the bytes of all statements.
 pub(crate) fn held() -> u64 {
     hold().iter().map(|entry| entry.account.bytes()).sum()
 }
 
-/// Bytes of statements that were stopped less than 100 ms ago, and whose work is not over.
+/// Returns the bytes of statements that were stopped less than 100 ms ago and whose work is not
+/// over.
 pub(crate) fn held_by_stopped() -> u64 {
     let all = hold();
     let stopping = |account: &&Arc<Account>| account.reason().is_some() && !account.is_fenced();
@@ -262,7 +271,7 @@ pub(crate) fn largest_limit() -> u64 {
     LARGEST_LIMIT.load(SeqCst)
 }
 
-/// An account that is watched for as long as this lives.
+/// Registration of an account, watched for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Open(pub Arc<Account>);
 

@@ -1,11 +1,11 @@
-//! A global allocator that counts, around one that allocates.
+//! A global allocator that counts bytes and delegates allocation to another allocator.
 //!
-//! Each thread keeps a balance, and passes it on when it is 64 KiB from zero: two atomic additions for
-//! many allocations. The bytes are those that were asked for; what the allocator below rounds up to is
-//! overhead, which the sampler sees.
+//! Each thread keeps a balance and flushes it when it is 64 KiB from zero: many allocations cost
+//! two atomic additions. The counted bytes are the requested ones. Rounding by the underlying
+//! allocator is overhead, which the sampler measures.
 //!
-//! Invariants: nothing here allocates, takes a lock, or unwinds. The thread-local state has no
-//! destructor, so that it can be used while a thread ends.
+//! Invariants: this module does not allocate, take a lock, or unwind. The thread-local state has no
+//! destructor, so it remains usable while a thread ends.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -14,25 +14,25 @@ use std::ptr;
 use crate::account::Account;
 use crate::memory;
 
-/// A thread's balance is passed on when it is so far from zero.
+/// Distance from zero at which a thread's balance is flushed.
 const SLACK_BYTES: i64 = 64 << 10;
 
-/// Counts for [`Account`]s what `A` allocates.
+/// Allocator that counts the allocations of `A` for [`Account`]s.
 #[derive(Debug)]
 pub struct Counting<A>(A);
 
 impl<A> Counting<A> {
-    /// Around an allocator.
+    /// Wraps an allocator.
     pub const fn new(allocator: A) -> Self {
         Self(allocator)
     }
 }
 
 struct Local {
-    /// Bytes allocated less bytes freed, since the balance was passed on.
+    /// Bytes allocated less bytes freed, since the last flush.
     balance: Cell<i64>,
-    /// The account of the statement that the thread works for, or null. It outlives its being here:
-    /// see `scope::Entered`.
+    /// The account of the statement that the thread works for, or null. It outlives its presence
+    /// here: see `scope::Entered`.
     account: Cell<*const Account>,
 }
 
@@ -53,17 +53,17 @@ fn add(bytes: i64) {
     });
 }
 
-/// Adds to the process's bytes, and to an account's, if there is one.
+/// Adds to the bytes of the process, and to those of an account if there is one.
 fn pass_on(balance: i64, account: *const Account) {
     memory::set_counting();
     let in_all = memory::count(balance);
-    // SAFETY: `swap_account` has its callers keep it alive until they take it away.
+    // SAFETY: callers of `swap_account` keep the account alive until they swap it out.
     if let Some(account) = unsafe { account.as_ref() } {
         account.add(balance, in_all);
     }
 }
 
-/// Passes this thread's balance on, and makes it work for another account; the one before.
+/// Flushes this thread's balance and sets the account it works for. Returns the previous account.
 ///
 /// # Safety
 /// `account` is null or stays valid until it is swapped for another one on this thread.
@@ -78,10 +78,10 @@ pub(crate) unsafe fn swap_account(account: *const Account) -> *const Account {
     })
 }
 
-// SAFETY: memory comes from `A`, and goes back to it, with the layouts that callers give.
+// SAFETY: memory comes from `A` and returns to it, with the layouts that callers pass.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is that of `A`.
+        // SAFETY: the caller upholds the contract of `A`.
         let allocated = unsafe { self.0.alloc(layout) };
         if !allocated.is_null() {
             add(layout.size() as i64);
@@ -90,7 +90,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is that of `A`.
+        // SAFETY: the caller upholds the contract of `A`.
         let allocated = unsafe { self.0.alloc_zeroed(layout) };
         if !allocated.is_null() {
             add(layout.size() as i64);
@@ -99,13 +99,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is that of `A`.
+        // SAFETY: the caller upholds the contract of `A`.
         unsafe { self.0.dealloc(memory, layout) };
         add(-(layout.size() as i64));
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise is that of `A`.
+        // SAFETY: the caller upholds the contract of `A`.
         let moved = unsafe { self.0.realloc(memory, layout, size) };
         if !moved.is_null() {
             add(size as i64 - layout.size() as i64);

@@ -1,41 +1,42 @@
-//! Caches give way to statements: what they hold is evicted before a statement is refused memory.
+//! Caches yield memory to statements: the governor evicts their entries before it refuses memory to
+//! a statement.
 //!
-//! A cache registers once, and is asked from then on whenever memory runs short. Never by the allocator,
-//! which may hold any lock.
+//! A cache registers once. The governor requests evictions whenever memory runs short, but never
+//! from within the allocator, whose caller may hold any lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::memory;
 
-/// Of what is allowed, the sampler has caches give way when this part is used: seven eighths.
+/// Part of the allowed memory above which the sampler evicts from caches: seven eighths.
 const PRESSURE: (u64, u64) = (7, 8);
 
-/// Something that can do with less memory.
+/// A component that can release memory on request.
 pub trait Cache: Send + Sync {
-    /// Evicts at least `bytes`, or all that can be; what was evicted, in bytes.
+    /// Evicts at least `bytes`, or everything evictable. Returns the evicted bytes.
     fn evict(&self, bytes: u64) -> u64;
 
-    /// What it has, in bytes.
+    /// Returns the bytes that it holds.
     fn held(&self) -> u64;
 }
 
 static CACHES: Mutex<Vec<Weak<dyn Cache>>> = Mutex::new(Vec::new());
 
-/// The lock of the caches, for a thread that forks.
+/// The lock of the caches, held by a thread that forks.
 pub(crate) type Held = MutexGuard<'static, Vec<Weak<dyn Cache>>>;
 
 pub(crate) fn hold() -> Held {
     CACHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a cache evict when memory runs short, as long as it is there.
+/// Registers a cache for eviction when memory runs short, for as long as the cache exists.
 pub fn register_cache(cache: Weak<dyn Cache>) {
     let mut all = hold();
     all.retain(|cache| cache.strong_count() > 0);
     all.push(cache);
 }
 
-/// Has caches evict so many bytes; what was evicted.
+/// Evicts up to `bytes` from the registered caches. Returns the evicted bytes.
 pub(crate) fn evict(bytes: u64) -> u64 {
     let all: Vec<_> = hold().iter().filter_map(Weak::upgrade).collect();
     let mut evicted = 0;
@@ -48,19 +49,19 @@ pub(crate) fn evict(bytes: u64) -> u64 {
     evicted
 }
 
-/// What caches have, in bytes.
+/// Returns the bytes that caches hold.
 pub(crate) fn held() -> u64 {
     let all: Vec<_> = hold().iter().filter_map(Weak::upgrade).collect();
     all.iter().map(|cache| cache.held()).sum()
 }
 
-/// Bytes that caches have to give up so that statements under `limit` find room for `bytes` more.
+/// Returns the bytes that caches must evict so that `bytes` more fit for statements under `limit`.
 pub(crate) fn missing(bytes: u64, limit: u64) -> u64 {
     let allowed = memory::allowed(limit);
     memory::counted().saturating_add(bytes).saturating_sub(allowed)
 }
 
-/// The same before there is pressure.
+/// Returns the bytes that caches must evict to end memory pressure (see [`PRESSURE`]).
 pub(crate) fn pressing(limit: u64) -> u64 {
     let (part, of) = PRESSURE;
     memory::counted().saturating_sub(memory::allowed(limit) / of * part)

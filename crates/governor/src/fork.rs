@@ -1,8 +1,9 @@
-//! A process that forks: its child has its memory, and one of its threads.
+//! Support for `fork`: a child process has the parent's memory and only one of its threads.
 //!
-//! Locks that another thread holds at that moment would stay locked in the child, and its sampler is
-//! gone. So the thread that forks holds the locks of this crate meanwhile, all of them, in the order in
-//! which others take them. In the child no statement runs yet, and the next one starts a sampler.
+//! Locks that another thread holds at that moment would stay locked in the child, and the child has
+//! no sampler. Therefore the forking thread holds all locks of this crate during the fork, taken in
+//! the order in which other threads take them. No statement runs in the child yet, and its first
+//! statement starts a sampler.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,22 +11,22 @@ use std::sync::Once;
 
 use crate::{account, caches, sampler};
 
-/// The locks of this crate, held.
+/// The locks of this crate, held during a fork.
 type Held = (sampler::Held, account::Held, caches::Held);
 
 thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// Prepares this process to fork, once.
+/// Registers the fork handlers of this process, once.
 ///
 /// # Errors
-/// The system has no memory for that.
+/// The system has no memory for the handlers.
 pub(crate) fn prepare() -> io::Result<()> {
     static ONCE: Once = Once::new();
     let mut prepared = Ok(());
     ONCE.call_once(|| {
-        // SAFETY: the functions take nothing and live as long as the program.
+        // SAFETY: the functions take no arguments and live as long as the program.
         let code = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
         if code != 0 {
             prepared = Err(io::Error::from_raw_os_error(code));
@@ -36,7 +37,7 @@ pub(crate) fn prepare() -> io::Result<()> {
 
 extern "C" fn before() {
     let held = (sampler::hold(), account::hold(), caches::hold());
-    // A thread whose storage is gone forks without: it runs no statement.
+    // A thread whose thread-local storage is gone forks without the locks: it runs no statement.
     let _ = HELD.try_with(|place| place.replace(Some(held)));
 }
 

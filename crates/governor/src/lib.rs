@@ -1,4 +1,4 @@
-//! What statements may take of a process: its memory, and its time.
+//! Limits of statements in a process: memory and time.
 //!
 //! ```text
 //!   allocator ──counts──► this thread's balance ──every 64 KiB──► Account of the statement, and the process
@@ -8,18 +8,20 @@
 //!   functions, readers, operators: check() between slices of work ◄──────┘
 //! ```
 //!
-//! - [`Counting`] is a global allocator around another one. It counts bytes per thread, and moves the
-//!   balance to the account of the statement that the thread works for.
-//! - A [`Scope`] says which statement that is. Futures and closures carry it from thread to thread:
+//! - [`Counting`] is a global allocator that wraps another one. It counts bytes per thread and adds
+//!   each thread's balance to the account of the statement that the thread works for.
+//! - A [`Scope`] identifies that statement. Futures and closures carry it from thread to thread:
 //!   [`Scope::future`], [`bind`].
-//! - An allocator cannot fail with an error: Rust's collections abort, and unwinding out of an
-//!   allocation is undefined. So an account that is over its limit is *stopped*: its work ends with an
-//!   error at the next [`check`]. Work that knows its size asks before it allocates: [`try_reserve`].
-//! - The limit holds for resident memory. What the process has beside counted bytes (its program,
-//!   stacks, free memory that the allocator keeps) is measured, every 5 ms and whenever so much was
-//!   allocated since that the limit could be passed, and subtracted from the limit.
+//! - An allocator cannot return an error: Rust's collections abort, and unwinding out of an
+//!   allocation is undefined behavior. Therefore an account over its limit is *stopped*: its work
+//!   ends with an error at the next [`check`]. Work that knows its size in advance calls
+//!   [`try_reserve`] before it allocates.
+//! - The limit applies to resident memory. The process also has memory that is not counted: its
+//!   program, stacks, and free memory that the allocator keeps. The governor measures that overhead
+//!   every 5 ms, and whenever the allocations since the last sample could pass the limit. It
+//!   subtracts the overhead from the limit.
 //!
-//! Without [`Counting`] as the global allocator, accounts stay empty and nothing is refused.
+//! Without [`Counting`] as the global allocator, accounts stay empty and no reservation is refused.
 
 mod account;
 mod allocator;

@@ -1,8 +1,8 @@
-//! The process's memory: bytes counted by the allocator, beside what the system says is resident.
+//! The process's memory: bytes counted by the allocator, and resident bytes reported by the system.
 //!
-//! `limit = counted bytes + overhead`, where overhead is what the process has without having allocated
-//! it: pages of its program, stacks, and free memory that the allocator keeps for later. It is measured
-//! now and then ([`resident`]), and a constant in between.
+//! `limit = counted bytes + overhead`. The overhead is memory that the process has without having
+//! allocated it: pages of its program, stacks, and free memory that the allocator keeps for later.
+//! It is measured at intervals ([`resident`]) and constant in between.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -18,28 +18,32 @@ static COUNTED: AtomicI64 = AtomicI64::new(0);
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
 /// Resident bytes, as of the last sample.
 static RESIDENT: AtomicU64 = AtomicU64::new(0);
-/// Whether the counting allocator is in place.
+/// True once the counting allocator is in place.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
-/// Counted bytes without statements and caches: the process's own, and what sessions and databases keep.
+/// Counted bytes without statements and caches: the process's own bytes, and those that sessions
+/// and databases keep.
 static BASE: AtomicU64 = AtomicU64::new(0);
-/// The least of these: the process's own.
+/// The smallest [`BASE`] so far: the process's own bytes.
 static OWN: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Of a limit so much is always left for statements, however large the process is by itself: a half.
+/// Divisor of a limit for the part always left to statements, however large the process itself is:
+/// a half.
 const LEAST_SHARE: u64 = 2;
 
-/// The same, however low the limit is: a sort that spills needs some of it.
+/// Least bytes always left to statements, however low the limit is: a sort that spills needs some
+/// memory.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// Memory that outlives statements may always be so much, however low the limit is: each session has some.
+/// Bytes that memory that outlives statements may always take, however low the limit is: each
+/// session has some.
 const LEAST_KEPT_BYTES: u64 = 64 << 20;
 
-/// Gives free memory that the allocator keeps back to the system.
+/// Function that returns the allocator's free memory to the system.
 static PURGE: OnceLock<fn()> = OnceLock::new();
 
-/// Tells how the allocator below [`Counting`](crate::Counting) gives free memory back to the system. The
-/// first counts.
+/// Sets the function with which the allocator below [`Counting`](crate::Counting) returns free
+/// memory to the system. The first call counts.
 pub fn set_purge(purge: fn()) {
     let _ = PURGE.set(purge);
 }
@@ -50,7 +54,7 @@ pub(crate) fn purge() {
     }
 }
 
-/// What the process has.
+/// Memory usage of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes allocated and not freed.
@@ -61,12 +65,12 @@ pub struct Usage {
     pub resident: u64,
 }
 
-/// What the process has now.
+/// Returns the current memory usage of the process.
 pub fn usage() -> Usage {
     Usage { counted: counted(), overhead: OVERHEAD.load(Relaxed), resident: RESIDENT.load(Relaxed) }
 }
 
-/// Whether [`Counting`](crate::Counting) allocates for this process.
+/// Returns true if [`Counting`](crate::Counting) allocates for this process.
 pub fn is_counting() -> bool {
     IS_COUNTING.load(Relaxed)
 }
@@ -75,7 +79,7 @@ pub(crate) fn set_counting() {
     IS_COUNTING.store(true, Relaxed);
 }
 
-/// Adds to what is counted; the new sum.
+/// Adds to the counted bytes. Returns the new sum.
 pub(crate) fn count(bytes: i64) -> u64 {
     let counted = (COUNTED.fetch_add(bytes, Relaxed) + bytes).max(0) as u64;
     if bytes > 0 {
@@ -93,25 +97,26 @@ pub(crate) fn sampled(resident: u64, overhead: u64) {
     OVERHEAD.store(overhead, Relaxed);
 }
 
-/// What is counted while no statement runs, caches left out.
+/// Records the bytes counted while no statement runs, without caches.
 pub(crate) fn sampled_at_rest(counted: u64) {
     BASE.store(counted, Relaxed);
     OWN.fetch_min(counted, Relaxed);
 }
 
-/// Bytes that the process may allocate under a limit of resident bytes.
+/// Returns the bytes that the process may allocate under a limit of resident bytes.
 pub(crate) fn allowed(limit: u64) -> u64 {
     limit.saturating_sub(OVERHEAD.load(Relaxed)).max(BASE.load(Relaxed) + least(limit))
 }
 
-/// Bytes that are always left for statements.
+/// Returns the bytes that are always left to statements.
 fn least(limit: u64) -> u64 {
     (limit / LEAST_SHARE).max(LEAST_BYTES)
 }
 
-/// Whether the process may keep so many bytes more when a statement is over: rows of a transaction or of a table that lies in
-/// memory, a prepared statement. Under a limit of resident bytes; caches and statements, which give back what they have, are left
-/// out. What statements are always left does not grow with it. Does not wait.
+/// Returns true if the process may keep `bytes` more after a statement, under a limit of resident
+/// bytes. Such bytes are rows of a transaction or of a table in memory, or a prepared statement.
+/// Memory of caches and statements is left out, since they release it. The memory always left to
+/// statements does not grow with the kept bytes. This function does not wait.
 pub fn may_keep(bytes: u64, limit: u64) -> bool {
     let overhead = OVERHEAD.load(Relaxed);
     let own = OWN.load(Relaxed).min(BASE.load(Relaxed));
@@ -119,16 +124,16 @@ pub fn may_keep(bytes: u64, limit: u64) -> bool {
     !is_counting() || all <= most || all - most <= caches::held() + account::held()
 }
 
-/// Those of them that are for statements and caches.
+/// Returns the part of the allowed bytes that is for statements and caches.
 pub fn allowed_to_statements(limit: u64) -> u64 {
     allowed(limit).saturating_sub(BASE.load(Relaxed))
 }
 
-/// Between two looks at what stopped statements give back.
+/// Time between two checks of the memory that stopped statements have freed.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether the process may allocate so many bytes more under a limit of resident bytes, after its caches
-/// gave way and statements that were stopped gave back what they have. Blocks for that, up to 100 ms.
+/// Returns true if the process may allocate `bytes` more under a limit of resident bytes. It first
+/// evicts from caches, then waits for stopped statements to free memory, for up to 100 ms.
 pub fn fits(bytes: u64, limit: u64) -> bool {
     if !is_counting() {
         return true;
@@ -142,7 +147,7 @@ pub fn fits(bytes: u64, limit: u64) -> bool {
         return true;
     }
     loop {
-        // What was freed may be kept by the allocator.
+        // The allocator may keep freed memory.
         resident::look(false);
         let missing = missing();
         if missing == 0 {
@@ -155,11 +160,11 @@ pub fn fits(bytes: u64, limit: u64) -> bool {
     }
 }
 
-/// Asks for memory before it is allocated, for a statement that is about to make something large.
-/// Nothing is reserved: the allocator counts it when it is there.
+/// Requests memory before a statement allocates something large. Nothing is reserved: the allocator
+/// counts the memory when it is allocated.
 ///
 /// # Errors
-/// [`Reason`] if the statement has to end anyway, or would pass its limit.
+/// Returns a [`Reason`] if the statement must end anyway, or would pass its limit.
 pub fn try_reserve(bytes: u64) -> Result<(), Reason> {
     scope::check()?;
     let Some(limit) = scope::limit() else { return Ok(()) };

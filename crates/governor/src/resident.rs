@@ -1,11 +1,13 @@
-//! Resident memory, as the system tells it, and free memory that the allocator keeps of it.
+//! Resident memory as the system reports it, and the part that the allocator keeps free.
 //!
-//! Freed memory counts no more, and stays resident until the allocator gives it back. So between two
-//! looks the process may have all that was resident at the first of them, and all that was allocated
-//! since. A thread whose allocation could pass the limit in this way looks itself, and gives free memory
-//! back before it goes on ([`allocated`]). One thread looks at a time; others that have to wait for it.
+//! Freed memory is no longer counted, but it stays resident until the allocator returns it. Between
+//! two samples the process may therefore have all that was resident at the first, plus all that was
+//! allocated since. A thread whose allocation could pass the limit takes a sample itself and
+//! returns free memory before it continues ([`allocated`]). One thread samples at a time; others
+//! that need a sample wait for it.
 //!
-//! Invariants: nothing here allocates or takes a lock after [`open`], for the allocator calls it.
+//! Invariants: this module does not allocate or take a lock after [`open`], because the allocator
+//! calls it.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -16,30 +18,31 @@ use std::thread;
 
 use crate::{account, memory};
 
-/// Free memory that the allocator may keep, of the largest limit: one thirty-second part.
+/// Divisor of the largest limit for the free memory that the allocator may keep: one thirty-second.
 const KEPT_PART: u64 = 32;
 
-/// The same without a limit.
+/// Free bytes that the allocator may keep without a limit.
 const KEPT_BYTES: u64 = 64 << 20;
 
-/// The least that may be allocated between two looks, of the largest limit: one sixty-fourth part.
+/// Divisor of the largest limit for the least allocation between two samples: one sixty-fourth.
 const LEAST_ROOM_PART: u64 = 64;
 
-/// The file that tells what is resident, open for as long as the process lives; less than 0 before.
+/// Descriptor of the file that reports resident memory, open for the life of the process; negative
+/// before.
 static STATM: AtomicI32 = AtomicI32::new(-1);
 
-/// Bytes allocated since the last look, what was freed since left out.
+/// Bytes allocated since the last sample. Bytes freed since are not subtracted.
 static SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// The most of these before the next look.
+/// Limit of [`SINCE`] before the next sample.
 static ROOM: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The least of [`Seen::anonymous`] that was seen: stacks, and what else is no free memory.
+/// Least [`Seen::anonymous`] so far: stacks, and other pages that are no free memory.
 static LEAST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 static IS_LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// Bytes that are resident, and those of them that are not counted.
+/// Resident bytes, and those of them that are not counted.
 #[derive(Clone, Copy)]
 struct Seen {
     resident: u64,
@@ -49,7 +52,7 @@ struct Seen {
     anonymous: u64,
 }
 
-/// Opens the file, once in a process. The sampler's lock is held.
+/// Opens the file, once in a process. The caller holds the sampler's lock.
 pub(crate) fn open() {
     if STATM.load(Relaxed) < 0
         && let Ok(file) = File::open("/proc/self/statm")
@@ -58,7 +61,8 @@ pub(crate) fn open() {
     }
 }
 
-/// In a child, where no other thread looks, and the parent's file tells of the parent.
+/// Resets the state in a forked child: no other thread samples there, and the parent's file reports
+/// the parent.
 pub(crate) fn forget() {
     STATM.store(-1, Relaxed);
     ROOM.store(u64::MAX, Relaxed);
@@ -66,14 +70,14 @@ pub(crate) fn forget() {
     IS_LOOKING.store(false, Relaxed);
 }
 
-/// A statement begins: looks, if the last look was under no limit.
+/// Takes a sample at the beginning of a statement, if the last one was taken under no limit.
 pub(crate) fn begin() {
     if ROOM.load(SeqCst) == u64::MAX {
         look(false);
     }
 }
 
-/// Counts an allocation, and looks if it could pass the limit.
+/// Counts an allocation, and takes a sample if it could pass the limit.
 pub(crate) fn allocated(bytes: u64) {
     let room = ROOM.load(Relaxed);
     if room != u64::MAX && SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes) > room {
@@ -81,8 +85,8 @@ pub(crate) fn allocated(bytes: u64) {
     }
 }
 
-/// Looks at resident memory under the largest limit in force. Free memory goes back to the system if
-/// it is more than the allocator may keep; all of it, if the process is idle.
+/// Samples resident memory under the largest limit in force. Returns free memory to the system if
+/// it exceeds what the allocator may keep, or all of it if the process is idle.
 pub(crate) fn look(is_idle: bool) {
     if IS_LOOKING.swap(true, Acquire) {
         while IS_LOOKING.load(Acquire) {
@@ -108,7 +112,7 @@ pub(crate) fn look(is_idle: bool) {
     IS_LOOKING.store(false, Release);
 }
 
-/// Says how much may be allocated until the next look.
+/// Sets the number of bytes that may be allocated until the next sample.
 fn make_room(resident: u64) {
     let mut limit = account::largest_limit();
     loop {
@@ -117,7 +121,7 @@ fn make_room(resident: u64) {
             limit => limit.saturating_sub(resident).max(limit / LEAST_ROOM_PART),
         };
         ROOM.store(room, SeqCst);
-        // A statement that began meanwhile may have seen the room of a limit before.
+        // A statement that began in the meantime may have read the room of the previous limit.
         let now = account::largest_limit();
         if now == limit {
             break;
@@ -130,13 +134,13 @@ fn see() -> Option<Seen> {
     let (resident, shared) = pages()?;
     let page = rustix::param::page_size() as u64;
     let (resident, shared) = (resident * page, shared * page);
-    // Pages of files are never counted. Of the others, those that are allocated and untouched are
-    // counted and not resident.
+    // Pages of files are never counted. Other pages that are allocated but untouched are counted
+    // and not resident.
     let anonymous = resident.saturating_sub(shared);
     Some(Seen { resident, shared, anonymous: anonymous.saturating_sub(memory::counted()) })
 }
 
-/// Pages that are resident, and those of them that belong to files.
+/// Returns the number of resident pages, and of those that belong to files.
 fn pages() -> Option<(u64, u64)> {
     let statm = STATM.load(Relaxed);
     if statm < 0 {

@@ -1,14 +1,15 @@
-//! A thread that looks at time and resident memory while statements run.
+//! A thread that samples time and resident memory while statements run.
 //!
-//! Every 5 ms it
-//! 1. looks at what is resident ([`resident`]), of which the overhead is derived ([`memory::allowed`]);
-//! 2. has caches give way when memory runs short, and
-//!    stops the largest account if the process has more than the largest limit in force;
-//! 3. stops accounts whose time is over, and wakes those who wait for an account that was stopped: the
-//!    allocator, which stops accounts, cannot;
-//! 4. fences work that goes on 100 ms after it was stopped ([`Guest::fence`]).
+//! Every 5 ms the sampler
+//! 1. reads resident memory ([`resident`]), from which the overhead is derived
+//!    ([`memory::allowed`]);
+//! 2. evicts from caches when memory runs short, and stops the largest account if the process
+//!    exceeds the largest limit in force;
+//! 3. stops accounts whose deadline has passed, and wakes the waiters of stopped accounts: the
+//!    allocator stops accounts, but it cannot wake waiters;
+//! 4. fences work that still runs 100 ms after it was stopped ([`Guest::fence`]).
 //!
-//! Without a statement it sleeps.
+//! Without a statement the thread sleeps.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
@@ -19,39 +20,40 @@ use std::time::{Duration, Instant};
 use crate::account::{self, Account, Lent, Reason, accounts};
 use crate::{caches, fork, memory, resident};
 
-/// Between two samples.
+/// Time between two samples.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Samples after the last statement ended. The last of them has all free memory given back.
+/// Number of samples after the last statement ended. The last of them returns all free memory to
+/// the system.
 const AFTER: u32 = 20;
 
-/// What a statement has to have before it is stopped for others: one that has next to nothing would free
-/// nothing.
+/// Least bytes of a statement that the sampler stops for the benefit of others. A statement with
+/// almost no memory would free nothing.
 const LEAST_BYTES: u64 = 1 << 20;
 
 static IS_ASLEEP: AtomicBool = AtomicBool::new(false);
-/// Whether the thread is there. It sleeps with this lock.
+/// True while the thread exists. The thread sleeps with this lock.
 static IS_STARTED: Mutex<bool> = Mutex::new(false);
 static WAKE: Condvar = Condvar::new();
 
-/// The lock of the sampler, for a thread that forks.
+/// The lock of the sampler, held by a thread that forks.
 pub(crate) type Held = MutexGuard<'static, bool>;
 
 pub(crate) fn hold() -> Held {
     IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a child, which has no such thread.
+/// Resets the sampler in a forked child, which has no such thread.
 pub(crate) fn forget(is_started: &mut Held) {
     **is_started = false;
     resident::forget();
     IS_ASLEEP.store(false, SeqCst);
 }
 
-/// Starts the thread, once in a process. A child that was forked starts its own.
+/// Starts the thread, once in a process. A forked child starts its own.
 ///
 /// # Errors
-/// The system gives no thread: limits are then those of operators and functions alone.
+/// The system provides no thread. The limits are then enforced by operators and functions alone.
 pub fn start() -> io::Result<()> {
     fork::prepare()?;
     let mut is_started = hold();
@@ -63,7 +65,7 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// A statement has begun.
+/// Wakes the sampler because a statement begins.
 pub(crate) fn wake() {
     if IS_ASLEEP.load(SeqCst) {
         let _locked = hold();
@@ -77,7 +79,7 @@ fn run() {
         while idle < AFTER {
             let all = account::lent();
             idle = if all.is_empty() { idle + 1 } else { 0 };
-            // Statements that follow each other at once use what the one before freed.
+            // Statements in close succession reuse the memory that the previous one freed.
             resident::look(idle == AFTER);
             if all.is_empty() {
                 memory::sampled_at_rest(memory::counted().saturating_sub(caches::held()));
@@ -101,7 +103,8 @@ fn enforce(lent: &[Lent]) {
         }
     }
     if limit > 0 && memory::counted() > allowed && memory::is_counting() {
-        // One that stops gives back soon: the next one is stopped only if that was not enough.
+        // A stopping account frees memory soon: the next one is stopped only if that was not
+        // enough.
         let would_help = |account: &&Arc<Account>| account.bytes() >= LEAST_BYTES;
         let is_stopping = |account: &Arc<Account>| account.reason().is_some() && !account.is_fenced();
         let runs = |account: &&Arc<Account>| account.reason().is_none() && !account.is_settled();

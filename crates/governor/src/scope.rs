@@ -1,8 +1,9 @@
-//! Which statement a thread works for.
+//! The statement that a thread works for.
 //!
-//! A [`Scope`] is entered for as long as a future is polled or a closure runs, and nests. What it holds
-//! lives as long as any work of the statement: a runtime that it was lent, its place among those that
-//! run. When the last scope of a statement is dropped, its work is over, whenever its client was told.
+//! A thread enters a [`Scope`] while it polls a future or runs a closure. Scopes nest. The contents
+//! of a scope live as long as any work of the statement: a lent runtime, its place among the
+//! running statements. The work of a statement is over when its last scope is dropped, even if its
+//! client got the answer earlier.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use crate::account::{Account, Guest, Open, Reason};
 use crate::allocator::swap_account;
 
-/// The work of one statement, wherever it is done.
+/// The work of one statement, on any thread.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     open: Option<Arc<Open>>,
@@ -24,21 +25,22 @@ thread_local! {
     static CURRENT: RefCell<Scope> = const { RefCell::new(Scope { open: None, guest: None }) };
 }
 
-/// The scope that this thread works in; an empty one if it works for no statement.
+/// Returns the scope of this thread, an empty one if the thread works for no statement.
 pub fn current() -> Scope {
     CURRENT.try_with(|current| current.try_borrow().map(|scope| scope.clone()).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Whether the statement that this thread works for may go on. For loops whose length input decides.
+/// Returns `Ok` if the statement of this thread may continue. Loops whose length depends on input
+/// call it.
 ///
 /// # Errors
-/// Why it has to end.
+/// The reason to end the statement.
 #[inline]
 pub fn check() -> Result<(), Reason> {
     of_current(Account::reason).map_or(Ok(()), Err)
 }
 
-/// The limit of the statement that this thread works for.
+/// Returns the limit of the statement that this thread works for.
 pub(crate) fn limit() -> Option<u64> {
     of_current(|account| Some(account.limit()))
 }
@@ -51,49 +53,50 @@ fn of_current<T>(of: impl FnOnce(&Account) -> Option<T>) -> Option<T> {
     looked.ok().flatten()
 }
 
-/// A closure for another thread, in the scope of this one.
+/// Wraps a closure for another thread so that it runs in the scope of this one.
 pub fn bind<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let scope = current();
     move || scope.run(work)
 }
 
 impl Scope {
-    /// Nothing yet: memory is counted for the process alone, and nothing stops.
+    /// Creates an empty scope: memory is counted for the process alone, and nothing stops the work.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, with the account that memory is counted for. It is watched until the last work in
-    /// this scope is over.
+    /// Returns the scope with the account that memory is counted for. The account is watched until
+    /// the last work in the scope is over.
     #[must_use]
     pub fn with_account(&self, account: Arc<Account>) -> Self {
         Self { open: Some(Open::new(account, self.guest.as_ref())), guest: self.guest.clone() }
     }
 
-    /// The same, keeping `guest` until the last work in it is over. It comes before the account.
+    /// Returns the scope with `guest`, kept until its last work is over. Set the guest before the
+    /// account.
     #[must_use]
     pub fn with_guest(&self, guest: Arc<dyn Guest>) -> Self {
         Self { open: self.open.clone(), guest: Some(guest) }
     }
 
-    /// Its account, if it has one.
+    /// Returns the account of the scope, if it has one.
     pub fn account(&self) -> Option<&Arc<Account>> {
         self.open.as_ref().map(|open| &open.0)
     }
 
-    /// Does something in it.
+    /// Runs a closure in the scope.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = Entered::new(self.clone());
         work()
     }
 
-    /// A future that is polled, and dropped, in it.
+    /// Wraps a future so that it is polled and dropped in the scope.
     pub fn future<F: Future>(&self, future: F) -> ScopedFuture<F> {
         ScopedFuture { scope: self.clone(), future: Some(Box::pin(future)) }
     }
 }
 
-/// A thread works in a scope for as long as this lives.
+/// Guard that makes the thread work in a scope for as long as it lives.
 struct Entered {
     before: Scope,
     account_before: *const Account,
@@ -103,7 +106,7 @@ impl Entered {
     fn new(scope: Scope) -> Self {
         let account = scope.account().map_or(ptr::null(), Arc::as_ptr);
         let before = CURRENT.try_with(|current| current.replace(scope)).unwrap_or_default();
-        // SAFETY: `CURRENT` keeps the account until `drop` has put the one before in its place.
+        // SAFETY: `CURRENT` keeps the account until `drop` has restored the previous one.
         let account_before = unsafe { swap_account(account) };
         Self { before, account_before }
     }
@@ -111,7 +114,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // SAFETY: `before` keeps that account, and goes back to where it was.
+        // SAFETY: `before` keeps that account and returns to `CURRENT`.
         unsafe { swap_account(self.account_before) };
         let before = std::mem::take(&mut self.before);
         let left = CURRENT.try_with(|current| current.replace(before));
@@ -119,12 +122,12 @@ impl Drop for Entered {
     }
 }
 
-/// A future in a scope.
+/// A future that runs in a scope.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct ScopedFuture<F> {
     scope: Scope,
-    /// `None` once it is dropped.
+    /// `None` once the future is dropped.
     future: Option<Pin<Box<F>>>,
 }
 
@@ -143,7 +146,7 @@ impl<F: Future> Future for ScopedFuture<F> {
 
 impl<F> Drop for ScopedFuture<F> {
     fn drop(&mut self) {
-        // What it frees is its statement's.
+        // Memory that the drop frees belongs to the statement.
         let _entered = Entered::new(self.scope.clone());
         self.future = None;
     }

@@ -1,4 +1,4 @@
-//! Counting in a process whose allocator counts.
+//! Tests of counting in a process with a counting allocator.
 
 #![allow(clippy::expect_used)]
 
@@ -14,7 +14,7 @@ static ALLOCATOR: Counting<System> = Counting::new(System);
 
 const MIB: usize = 1 << 20;
 
-/// The process's memory is one: its tests run one after the other.
+/// Serializes the tests, because they share the memory of one process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,7 +29,7 @@ fn account(scope: &Scope) -> &Arc<Account> {
     scope.account().expect("an account")
 }
 
-/// Waits until something is so: for at most 10 s.
+/// Waits until a condition holds, for at most 10 s.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -50,7 +50,7 @@ fn bytes_are_those_of_the_statement_that_allocates() {
     one.run(|| drop(mine));
     assert_eq!(account(&one).bytes() as usize / MIB, 0);
     assert!(account(&one).peak() as usize >= 10 * MIB);
-    // Freed by another statement: its own balance falls, and reads as zero.
+    // Another statement frees the memory: its own balance falls, and reads as zero.
     one.run(|| drop(theirs));
     assert_eq!(account(&one).bytes(), 0);
     assert_eq!(current().account().map(|account| account.id()), None);
@@ -64,7 +64,7 @@ fn small_allocations_and_those_of_other_threads_count() {
         let there = std::thread::spawn(bind(|| (0..100_000).map(|n| Box::new([n as u64; 8])).collect::<Vec<_>>()));
         there.join().expect("no panic")
     });
-    // 8 bytes for each of the boxes, and 64 in each.
+    // 8 bytes per box in the vector, and 64 bytes in each box.
     let bytes = account(&scope).bytes() as usize;
     assert!((7_200_000 - 200_000..7_200_000 + 1_500_000).contains(&bytes), "{bytes}");
     scope.run(|| drop(made));
@@ -109,7 +109,7 @@ fn the_one_that_passes_the_limit_is_stopped_and_waiters_hear_of_it() {
         }
         assert_eq!(check(), Err(Reason::Memory));
     });
-    // It had about as much as the limit allowed; pages of the program are not counted twice.
+    // The statement had about the allowed bytes; pages of the program are not counted twice.
     assert!(all.len() > 100, "{}", all.len());
     assert_eq!(runtime.block_on(told).expect("no panic"), Reason::Memory);
     small.run(|| assert_eq!(check(), Ok(())));
@@ -162,7 +162,7 @@ fn memory_without_an_owner_is_taken_from_the_largest() {
     let ours = small.run(|| vec![1_u8; 60 * MIB]);
     assert_eq!((account(&large).reason(), account(&small).reason()), (None, None));
     let unknown = vec![1_u8; 120 * MIB];
-    // One that gives nothing back is followed by the next largest, sooner or later.
+    // If one statement frees nothing, the next largest is stopped sooner or later.
     wait_until(|| [&small, &large].iter().any(|scope| account(scope).reason().is_some()));
     assert_eq!(account(&large).reason(), Some(Reason::Memory));
     drop((theirs, ours, unknown));
@@ -202,7 +202,7 @@ fn a_child_that_was_forked_has_a_clock_of_its_own() {
         })
         .collect();
     for _ in 0..50 {
-        // SAFETY: the child calls what a child may call: this crate is made for it.
+        // SAFETY: the child calls only functions allowed in a child; this crate supports that.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_right = std::panic::catch_unwind(|| {
@@ -212,11 +212,11 @@ fn a_child_that_was_forked_has_a_clock_of_its_own() {
                 let scope = Scope::new().with_account(Account::new(1, 1 << 40, Some(late)));
                 wait_until(|| account(&scope).reason() == Some(Reason::TimedOut));
             });
-            // SAFETY: it ends the process at once.
+            // SAFETY: the call ends the process at once.
             unsafe { libc::_exit(i32::from(is_right.is_err())) };
         }
         let mut status = -1;
-        // SAFETY: the child is this process's, and `status` is a place for its status.
+        // SAFETY: the child belongs to this process, and `status` is a valid place for its status.
         let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!((waited, status), (child, 0));
     }

@@ -1,11 +1,15 @@
-//! Columns as dense arrays in a device's memory: what programs of other people's, which know no encoding, can use where it is.
+//! Columns as dense arrays in a device's memory, for programs outside this engine that know no
+//! encoding and read the data in place.
 //!
-//! - An array is whole when it is handed out: whoever has it need not wait for anything.
-//! - It is never written to again, and its memory stays as long as somebody holds it, whatever becomes of what it was made of.
-//! - One allocation has columns of one type, one behind the other without a gap: one column, or a column-major matrix.
+//! - An array is complete when it is returned: its holder need not wait for anything.
+//! - It is immutable, and its memory stays while a holder exists, whatever happens to the data it
+//!   was decoded from.
+//! - One allocation has columns of one type, one behind the other without a gap: a single column,
+//!   or a column-major matrix.
 //!
-//! What is decoded of columns that are stored is kept beside them while there is room: who asks again, for the same rows, has
-//! the same memory. Memory of one process is another's by a [`Shared`] handle, which is the driver's.
+//! Arrays decoded from stored columns are kept beside those columns while there is room: a repeated
+//! request for the same rows returns the same memory. A [`Shared`] handle of the driver gives other
+//! processes access to the memory of one process.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -20,23 +24,23 @@ use crate::{Result, Source};
 pub enum Element {
     /// 0 or 1 in a byte.
     Bool,
-    /// Signed integers.
+    /// Signed integers of 8 bits.
     Int8,
-    /// Of 16 bits.
+    /// Signed integers of 16 bits.
     Int16,
-    /// Of 32 bits.
+    /// Signed integers of 32 bits.
     Int32,
-    /// Of 64 bits.
+    /// Signed integers of 64 bits.
     Int64,
-    /// Integers without a sign.
+    /// Unsigned integers of 8 bits.
     UInt8,
-    /// Of 16 bits.
+    /// Unsigned integers of 16 bits.
     UInt16,
-    /// Of 32 bits.
+    /// Unsigned integers of 32 bits.
     UInt32,
-    /// Of 64 bits.
+    /// Unsigned integers of 64 bits.
     UInt64,
-    /// IEEE 754 half precision, which no column is stored as.
+    /// IEEE 754 half precision, in which no column is stored.
     Float16,
     /// Single precision.
     Float32,
@@ -45,7 +49,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// All there are.
+    /// All types of elements.
     pub const ALL: [Self; 12] = [
         Self::Bool,
         Self::Int8,
@@ -61,7 +65,7 @@ impl Element {
         Self::Float64,
     ];
 
-    /// Of a stored column, if arrays have its type: numbers and truth values do.
+    /// Returns the element type of a stored column. Numbers and booleans have one.
     pub fn of(column: &ColumnType) -> Option<Self> {
         Some(match column {
             ColumnType::Boolean => Self::Bool,
@@ -81,7 +85,7 @@ impl Element {
         })
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub fn bytes(self) -> usize {
         match self {
             Self::Bool | Self::Int8 | Self::UInt8 => 1,
@@ -91,12 +95,12 @@ impl Element {
         }
     }
 
-    /// Whether a value can be NaN.
+    /// Returns true if a value can be NaN.
     pub fn is_float(self) -> bool {
         matches!(self, Self::Float16 | Self::Float32 | Self::Float64)
     }
 
-    /// As NumPy, CuPy and PyTorch call it.
+    /// Returns the name that NumPy, CuPy and PyTorch use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -114,7 +118,7 @@ impl Element {
         }
     }
 
-    /// Of the name.
+    /// Returns the element type with a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|element| element.name() == name)
     }
@@ -126,38 +130,41 @@ impl fmt::Display for Element {
     }
 }
 
-/// A handle of the driver's to memory of one process, for all others that have the same device.
+/// A handle of the driver to memory of one process, for all other processes with the same device.
 pub type Shared = [u8; 64];
 
-/// Memory of a device that somebody holds.
+/// Memory of a device, kept while a holder exists.
 pub trait DeviceMemory: Debug + Send + Sync {
-    /// The device's number in this process.
+    /// Returns the device's number in this process.
     fn ordinal(&self) -> i32;
 
-    /// Where it is, on the device.
+    /// Returns its address on the device.
     fn address(&self) -> u64;
 
-    /// How many bytes can be read there.
+    /// Returns the number of readable bytes at the address.
     fn bytes(&self) -> u64;
 
-    /// A handle to it, good as long as this is held.
+    /// Returns a handle to it, valid while this value is held.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device): a driver that shares no memory.
+    /// [`Error::Device`](crate::Error::Device) if the driver cannot share memory.
     fn share(&self) -> Result<Shared>;
 }
 
-/// A device's arrays. All methods may be called from many threads, and block until the memory is what it is said to be.
+/// A device's arrays. All methods may be called from many threads, and block until the memory has
+/// its final contents.
 pub trait Arrays: Debug + Send + Sync {
-    /// What tells the device from all others, in every process.
+    /// Returns the identifier of the device, unique across devices and processes.
     fn uuid(&self) -> [u8; 16];
 
-    /// The rows of all columns of a source as one array, as `element`s: decoded there, if it is not there from before. NULL is NaN,
-    /// if that is an element.
+    /// Returns the rows of all columns of a source as one array of `element`s. Decodes them on the
+    /// device, unless an earlier request has left them there. NULL becomes NaN if the element has
+    /// one.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a column that cannot be on the device as it is stored,
-    /// [`Error::Memory`](crate::Error::Memory), [`Error::Device`](crate::Error::Device), those of the storage;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a column that cannot be on the device
+    /// as it is stored, [`Error::Memory`](crate::Error::Memory),
+    /// [`Error::Device`](crate::Error::Device), those of the storage;
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) for a value that no element is equal to.
     fn decode(
         &self,
@@ -168,15 +175,16 @@ pub trait Arrays: Debug + Send + Sync {
         control: &Control<'_>,
     ) -> Result<Arc<dyn DeviceMemory>>;
 
-    /// These bytes, one behind the other, copied to memory of their own.
+    /// Copies these bytes, one part behind the other, to memory of their own.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) and [`Error::Device`](crate::Error::Device).
     fn upload(&self, parts: &[&[u8]], limit: MemoryLimit, control: &Control<'_>) -> Result<Arc<dyn DeviceMemory>>;
 
-    /// Memory of another process, of which at least so many bytes are wanted.
+    /// Opens memory of another process, of which the caller needs at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) for a handle that is none any more, or to less than that.
+    /// [`Error::Device`](crate::Error::Device) for a handle that is no longer valid, or to less
+    /// memory than that.
     fn open(&self, shared: &Shared, bytes: u64) -> Result<Arc<dyn DeviceMemory>>;
 }

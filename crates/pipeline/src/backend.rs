@@ -1,18 +1,19 @@
-//! Other processors that run programs: what whoever runs a statement knows of a device, and nothing more.
+//! Interface to devices other than the CPU that run programs. The executor of a statement knows a
+//! device only through it.
 //!
 //! ```text
-//! Devices ─ looked for when first asked ─► Backend ─ prepare ─► Prepared ─ run ─► chunks of the answer, a DeviceRan for
-//!                                             │                                   every pipeline
-//!                                             ├─ residency ─► Residency: what it keeps in its memory
-//!                                             └─ arrays ─► Arrays: columns as other programs read them there
+//! Devices ─ discovered on first use ─► Backend ─ prepare ─► Prepared ─ run ─► answer chunks,
+//!                                         │                                   DeviceRan per pipeline
+//!                                         ├─ residency ─► Residency: data kept in its memory
+//!                                         └─ arrays ─► Arrays: columns for other programs
 //! ```
-//! - [`Backend::prepare`] refuses, with a reason, before any row is read. What it takes it runs as the CPU does: the same
-//!   rows, bit for bit, and the same errors of data.
-//! - An error of the device itself is [`Error::Device`]: who asked may run the program elsewhere, as long as no row has
-//!   left. No other error becomes right by being tried again.
+//! - [`Backend::prepare`] refuses a program, with a reason, before it reads any row. A device runs
+//!   an accepted program as the CPU does: the same rows, bit for bit, and the same errors of data.
+//! - An error of the device itself is [`Error::Device`]. The caller may run the program elsewhere,
+//!   as long as no row has been emitted. Retrying does not help with any other error.
 //! - A backend counts its own bytes, on the hops that they took, in the ledgers that it is given.
-//! - Segments never change: what is resident is named by its [`SegmentKey`], and is gone from the device some time after
-//!   the segment is.
+//! - Segments never change: resident data is identified by its [`SegmentKey`], and leaves the
+//!   device some time after its segment is gone.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -30,35 +31,37 @@ use crate::cpu::{Execution, ResultColumn, Skipped, StepRows, TableFacts, TopFact
 use crate::fit::{Fit, Sums};
 use crate::{Budget, Error, Result, Source};
 
-/// Where devices come from. All methods may be called from many threads.
+/// Provider of devices. All methods may be called from many threads.
 pub trait Devices: Debug + Send + Sync {
-    /// The devices of this process, looked for by the first call, which may take a second.
+    /// Returns the devices of this process. The first call discovers them, which may take a second.
     ///
     /// # Errors
-    /// Why there are none, for people: no driver, no device.
+    /// A readable reason why there are none: no driver, no device.
     fn all(&self) -> std::result::Result<&[Arc<dyn Backend>], String>;
 
-    /// As [`Devices::all`], if somebody has asked for them: nobody waits for a device in order to free its memory.
+    /// Returns the devices of [`Devices::all`] if they have been discovered. Code that frees device
+    /// memory does not wait for a discovery.
     fn found(&self) -> &[Arc<dyn Backend>];
 
-    /// Whether it looks as if there were any, as far as that can be told at once.
+    /// Returns true if there appear to be devices, as far as a quick check can tell.
     fn are_likely(&self) -> bool {
         !self.found().is_empty()
     }
 
-    /// Whether a look at them that is under way when nobody needs them any more is waited for. It is, unless the process ends
-    /// without running exit handlers: the driver's, beside a thread that is in the driver, may never return.
+    /// Returns true if shutdown waits for a running discovery that is no longer needed. It does,
+    /// unless the process ends without running exit handlers: the driver's handlers, beside a
+    /// thread inside the driver, may never return.
     fn are_waited_for(&self) -> bool {
         true
     }
 
-    /// What is started to run functions that somebody has written for devices like these: a program, and what it is told. Each has
-    /// a process of its own.
+    /// Returns the command line of the helper that runs user-defined functions for devices of this
+    /// kind: a program and its arguments. Each function has a process of its own.
     fn helper(&self) -> Option<Vec<OsString>> {
         None
     }
 
-    /// Whether [`Devices::all`], and the rates of all there are, can be had at once.
+    /// Returns true if [`Devices::all`] and the rates of all devices are available at once.
     fn are_ready(&self) -> bool {
         true
     }
@@ -66,34 +69,35 @@ pub trait Devices: Debug + Send + Sync {
 
 /// A device that runs programs. All methods may be called from many threads.
 pub trait Backend: Debug + Send + Sync {
-    /// What statements call it: `cuda:0`.
+    /// Returns the name that statements use: `cuda:0`.
     fn name(&self) -> &str;
 
-    /// What it is: its maker's name for it.
+    /// Returns the vendor's name of the device.
     fn description(&self) -> &str;
 
-    /// How fast it is, measured by the first call.
+    /// Returns the device's speeds, measured by the first call.
     ///
     /// # Errors
     /// [`Error::Device`].
     fn rates(&self) -> Result<Rates>;
 
-    /// Whether [`Backend::rates`] are known.
+    /// Returns true if [`Backend::rates`] are known.
     fn is_measured(&self) -> bool {
         true
     }
 
-    /// Looks at a program and what it reads, and gets ready to run it. Reads no row, and compiles nothing.
+    /// Checks a program and its sources, and prepares to run it. Reads no row, and compiles
+    /// nothing.
     ///
     /// # Errors
-    /// Why this device does not run it.
+    /// The reason why this device does not run it.
     fn prepare(&self, execution: &Execution, hints: &Hints) -> std::result::Result<Arc<dyn Prepared>, Refusal>;
 
-    /// Looks at a program that collects rows, and gets ready to add up what fits of models need of them, such as `sums`. Reads
-    /// no row, and compiles nothing.
+    /// Checks a program that collects rows, and prepares to compute sums such as `sums` for fits of
+    /// models. Reads no row, and compiles nothing.
     ///
     /// # Errors
-    /// Why this device does not do it.
+    /// The reason why this device does not do it.
     fn prepare_fit(
         &self,
         _execution: &Execution,
@@ -103,116 +107,122 @@ pub trait Backend: Debug + Send + Sync {
         Err(Refusal("fits of models".into()))
     }
 
-    /// What it keeps in its memory, if it keeps anything.
+    /// Returns the data resident in its memory, if it keeps any.
     fn residency(&self) -> Option<&dyn Residency> {
         None
     }
 
-    /// Columns as arrays in its memory, for other programs, if it makes any.
+    /// Returns columns as arrays in its memory, for other programs, if it supports them.
     fn arrays(&self) -> Option<&dyn Arrays> {
         None
     }
 
-    /// The NUMA node that it is attached to, where that is known and there are several.
+    /// Returns the NUMA node that it is attached to, if the node is known and there are several.
     fn node(&self) -> Option<u32> {
         None
     }
 
-    /// The devices that it is made of, if it is several ([`crate::spread`]).
+    /// Returns the devices that it consists of, if it is several ([`crate::spread`]).
     fn parts(&self) -> &[Arc<dyn Backend>] {
         &[]
     }
 }
 
-/// A program that a device can run; as often as it is asked to, one after the other or at once.
+/// A program that a device can run any number of times, in sequence or concurrently.
 pub trait Prepared: Debug + Send + Sync {
-    /// What it will take.
+    /// Returns the estimated cost of a run.
     fn estimate(&self) -> Estimate;
 
-    /// Runs it, and gives the answer to `take` in chunks of columns, as [`ResultColumn`]s of the CPU's would be. Blocks until it
-    /// is done. What came of each pipeline.
+    /// Runs the program, and passes the answer to `take` in chunks of columns, as the
+    /// [`ResultColumn`]s of the CPU would be. Blocks until it is done. Returns the execution
+    /// statistics of each pipeline.
     ///
     /// # Errors
-    /// Those of the data, as on the CPU; those of `take`; [`Error::Cancelled`] soon after it was; [`Error::Memory`] if it does
-    /// not fit on the device; [`Error::Device`] for all that went wrong with the device itself.
+    /// Those of the data, as on the CPU; those of `take`; [`Error::Cancelled`] soon after a
+    /// cancellation; [`Error::Memory`] if the program does not fit on the device; [`Error::Device`]
+    /// for any failure of the device itself.
     fn run(&self, control: &Control<'_>, take: &mut Take<'_>) -> Result<Vec<DeviceRan>>;
 }
 
-/// Takes a chunk of an answer.
+/// Consumer of the chunks of an answer.
 pub type Take<'a> = dyn FnMut(Vec<ResultColumn>) -> Result<()> + 'a;
 
-/// Why a device does not run a program: what of the program it has no code for.
+/// Reason why a device does not run a program: the part of the program it has no code for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
-/// What is known of a program's sources beside what they say themselves.
+/// Facts about a program's sources that the sources do not provide themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Of each source: where its rows are stored. `None` for rows that are in memory only.
+    /// Storage of each source's rows. `None` for rows that are in memory only.
     pub stored: Vec<Option<Stored>>,
-    /// How much of a device's memory may be taken.
+    /// Limit of the device memory that may be used.
     pub memory: MemoryLimit,
-    /// Whether what is brought there for a query may stay.
+    /// Policy for columns that a query brings to the device.
     pub residence: Residence,
-    /// By which way it is brought.
+    /// Path on which the bytes are brought.
     pub path: DevicePath,
-    /// Of each source, of each segment of its blocks by its number there: where it had better be read, if there are several
-    /// devices. What is missing is not known.
+    /// Preferred place of each segment, per source and by the segment's number in its blocks. Used
+    /// if there are several devices. The place of a missing entry is unknown.
     pub sites: Vec<Vec<Site>>,
 }
 
-/// Where a segment had better be read.
+/// Preferred place for reading a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// The devices that it belongs on, by name; any, if there are none.
+    /// Names of the devices that it belongs on; any device if empty.
     pub devices: Arc<[String]>,
     /// The NUMA node that its storage is attached to.
     pub node: Option<u32>,
 }
 
-/// Whether columns that a query brings to a device stay there. What was loaded to stay is there in any case, and is used.
+/// Policy for columns that a query brings to a device. Columns loaded to stay are on the device in
+/// any case, and are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
-    /// While there is room.
+    /// Columns stay while there is room.
     #[default]
     Auto,
-    /// No: each query has what is not there streamed, and leaves nothing behind.
+    /// Columns do not stay: each query streams the columns that are not resident, and leaves
+    /// nothing behind.
     Off,
 }
 
-/// By which way stored bytes are to get to a device.
+/// Requested path of stored bytes to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DevicePath {
-    /// Straight there, where that is known to be possible; as `Staged` elsewhere.
+    /// Directly, if that is known to be possible; otherwise as `Staged`.
     #[default]
     Auto,
-    /// Through the host's memory, which may be a few buffers that only pass bytes on, where none of it is kept.
+    /// Through the host's memory. If the host keeps none of it, that may be a few buffers that only
+    /// pass bytes on.
     Staged,
-    /// By the device's library for reading files (cuFile), whichever way that takes.
+    /// Through the device's library for reading files (cuFile), on any path that it chooses.
     Cufile,
-    /// Straight there: whatever turns out to have taken another way is an error.
+    /// Directly. Any other observed path is an error.
     Direct,
 }
 
-/// By which way they got there.
+/// Path that stored bytes took to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakenPath {
-    /// Through the host's memory, verified and copied by us.
+    /// Through the host's memory, verified and copied by this engine.
     Staged,
-    /// Past the page cache, through a few pinned buffers of ours that nobody looks into; verified on the device.
+    /// Past the page cache, through a few pinned buffers of this engine whose contents the host
+    /// does not read; verified on the device.
     Bounced,
-    /// Straight there, by what the library has counted.
+    /// Directly, according to the library's counters.
     Direct,
-    /// Through buffers of the library's in host memory.
+    /// Through the library's buffers in host memory.
     Compat,
-    /// Some this way, some that way.
+    /// On several paths.
     Mixed,
-    /// By the library, which does not say how.
+    /// Through the library, which does not report the path.
     NotVerified,
 }
 
 impl TakenPath {
-    /// Its stable name.
+    /// Returns its stable name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Staged => "staged",
@@ -225,26 +235,26 @@ impl TakenPath {
     }
 }
 
-/// Stored bytes that got to a device, and how.
+/// Stored bytes that were brought to a device, and their path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brought {
-    /// The way.
+    /// The path taken.
     pub path: TakenPath,
-    /// Bytes that the device's library read, or that were bounced; none if all went through the host.
+    /// Bytes that the device's library read, or that were bounced; 0 if all went through the host.
     pub bytes: u64,
-    /// How we know, or why it was this way.
+    /// Evidence for the path, or the reason for it.
     pub because: String,
 }
 
 impl Brought {
-    /// Those of the bytes that were bounced, where all were that did not go through the host.
+    /// Returns the bounced bytes, if all bytes that did not go through the host were bounced.
     pub fn bounced_bytes(&self) -> u64 {
         if self.path == TakenPath::Bounced { self.bytes } else { 0 }
     }
 
-    /// Adds what came besides.
+    /// Adds bytes that were brought separately.
     pub fn add(&mut self, other: &Self) {
-        // What can goes past the host, and the rest through it: that is told by the bytes.
+        // Bytes bypass the host if they can, and the rest is staged: `bytes` tells them apart.
         match (self.bytes, other.bytes) {
             (_, 0) => {}
             (0, _) => (self.path, self.because) = (other.path, other.because.clone()),
@@ -255,17 +265,17 @@ impl Brought {
     }
 }
 
-/// What a device's memory may be used up to.
+/// Limit on the use of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of what it has.
+    /// A percentage of the device's memory.
     Percent(u64),
 }
 
 impl MemoryLimit {
-    /// Of a device with so much.
+    /// Returns the limit in bytes for a device with `all` bytes.
     pub fn bytes_of(self, all: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.min(all),
@@ -280,22 +290,22 @@ impl Default for MemoryLimit {
     }
 }
 
-/// Where the rows of a source are stored.
+/// Storage of a source's rows.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The block that each of its morsels is.
+    /// The block of each morsel.
     pub blocks: Arc<BlockList>,
-    /// The place in the segments of each of its columns.
+    /// Index of each column in the segments.
     pub columns: Vec<usize>,
 }
 
 impl Stored {
-    /// Bytes of all of its columns' blocks, as they are stored.
+    /// Returns the stored bytes of all blocks of its columns.
     pub fn bytes(&self) -> u64 {
         self.columns.iter().map(|column| self.blocks.stored_bytes(*column)).sum()
     }
 
-    /// Some of its morsels, in runs of one segment each, by the segments' numbers here.
+    /// Returns a subset of its morsels, in runs of one segment each, by the segments' numbers here.
     pub(crate) fn part<M: Iterator<Item = usize>>(&self, runs: impl IntoIterator<Item = (usize, M)>) -> Self {
         let mut blocks = BlockList::default();
         for (segment, morsels) in runs {
@@ -304,7 +314,7 @@ impl Stored {
         Self { blocks: Arc::new(blocks), columns: self.columns.clone() }
     }
 
-    /// The runs of morsels that are of one segment.
+    /// Returns the runs of morsels that belong to one segment.
     pub fn runs(&self) -> Vec<SegmentRun> {
         let run = |run: &BlockRun| SegmentRun {
             segment: Arc::clone(&self.blocks.segments()[run.segment]),
@@ -314,7 +324,7 @@ impl Stored {
         self.blocks.runs().iter().map(run).collect()
     }
 
-    /// Bytes of one column of a run of its, by the column's place in the segments.
+    /// Returns the bytes of one column of one run, by the column's index in the segments.
     pub fn run_bytes(&self, run: &SegmentRun, column: usize) -> u64 {
         match run.is_whole {
             true => run.segment.all_stored_bytes(column),
@@ -326,29 +336,30 @@ impl Stored {
     }
 }
 
-/// Morsels of one segment in a row.
+/// Consecutive morsels of one segment.
 #[derive(Clone, Debug)]
 pub struct SegmentRun {
     /// The segment.
     pub segment: Arc<Segment>,
     /// The morsels.
     pub morsels: Range<usize>,
-    /// Whether they are all of its blocks in their order.
+    /// True if they are all blocks of the segment in their order.
     pub is_whole: bool,
 }
 
-/// A segment's name while it is open: it is the same as long as that is the same one, and no other ever has it.
+/// Identity of an open segment. It is stable while the segment is open, and no other segment ever
+/// has it.
 #[derive(Clone, Debug)]
 pub struct SegmentKey(Weak<Segment>);
 
 impl SegmentKey {
-    /// The name of a segment.
+    /// Returns the identity of a segment.
     pub fn of(segment: &Arc<Segment>) -> Self {
-        // The address stays taken as long as the name is known.
+        // The address stays allocated as long as the key exists.
         Self(Arc::downgrade(segment))
     }
 
-    /// Whether nobody has it open any more: no reader will come.
+    /// Returns true if the segment is closed: no reader will request it again.
     pub fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
@@ -362,7 +373,7 @@ impl PartialEq for SegmentKey {
 
 impl Eq for SegmentKey {}
 
-/// Some order, the same for everybody while the segments are open.
+/// An arbitrary order, the same for all users while the segments are open.
 impl Ord for SegmentKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.as_ptr().cmp(&other.0.as_ptr())
@@ -381,18 +392,18 @@ impl Hash for SegmentKey {
     }
 }
 
-/// What a run is carried out under.
+/// Context of a run.
 #[derive(Clone, Copy)]
 pub struct Control<'a> {
-    /// Set when nobody waits for the answer any more.
+    /// Set when the client no longer waits for the answer.
     pub cancelled: &'a AtomicBool,
-    /// Whether steps count the rows that they see and pass on, which takes time.
+    /// True if steps count the rows that they see and emit, which takes time.
     pub counts_steps: bool,
-    /// Of each source, by which its bytes are counted.
+    /// Ledger that counts the bytes of each source.
     pub ledgers: &'a [Arc<Ledger>],
-    /// Is told rows of morsels that have been dealt with, for progress.
+    /// Called with the number of rows of completed morsels, for progress.
     pub did_rows: &'a (dyn Fn(u64) + Sync),
-    /// The host's memory that may be taken to put an answer together, if it takes that.
+    /// Budget of host memory for assembling an answer, if that is needed.
     pub budget: &'a Budget,
 }
 
@@ -402,110 +413,112 @@ impl Debug for Control<'_> {
     }
 }
 
-/// What a run will take, as far as that is known before it.
+/// Estimated cost of a run, as far as it is known in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// Stored bytes that it will read, as often as it does.
+    /// Stored bytes that the run will read, counted as often as it reads them.
     pub read_bytes: u64,
-    /// Those of them that are in the device's memory by then; all others are moved there.
+    /// Those of them that will be resident on the device by then; all others are moved there.
     pub resident_bytes: u64,
     /// Kernels that are not compiled yet.
     pub to_compile: usize,
 }
 
-/// How fast a device is, and what is around it.
+/// Speeds of a device and of its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// From its memory to its memory, bytes read and bytes written counted together: what no kernel can be faster than.
+    /// Copy rate within its memory, bytes read and bytes written counted together. No kernel can be
+    /// faster.
     pub copy_bytes_per_sec: f64,
-    /// From host memory to its memory.
+    /// Copy rate from host memory to its memory.
     pub to_device_bytes_per_sec: f64,
-    /// From its memory to host memory.
+    /// Copy rate from its memory to host memory.
     pub to_host_bytes_per_sec: f64,
-    /// What a pipeline takes that reads nothing: launch, wait, and the answer's way back.
+    /// Time of a pipeline that reads nothing: launch, wait, and the transfer of the answer.
     pub launch: Duration,
-    /// What a kernel takes to compile.
+    /// Time to compile a kernel.
     pub compile: Duration,
 }
 
-/// How a pipeline's kernel came to be there.
+/// Origin of a pipeline's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiled {
-    /// It was compiled, which took so long.
+    /// It was compiled, in this time.
     Now(Duration),
-    /// It was in memory, or in the cache on disk.
+    /// It was in memory, or in the on-disk cache.
     Before,
 }
 
-/// What came of a pipeline on a device.
+/// Execution statistics of one pipeline on a device.
 #[derive(Clone, Debug)]
 pub struct DeviceRan {
-    /// Rows of the morsels that were left to read.
+    /// Rows of the morsels that remained to be read.
     pub rows: u64,
-    /// Morsels ruled out by the keys of join tables, where somebody knows which table's.
+    /// Morsels ruled out by the keys of join tables, if the join table is known.
     pub skipped: Vec<Skipped>,
-    /// Others that were ruled out, by whatever the pipeline looks for.
+    /// Other morsels ruled out by conditions of the pipeline.
     pub morsels_skipped: u64,
-    /// What each step has seen and passed on; empty if nobody has counted.
+    /// Rows seen and emitted by each step; empty if they were not counted.
     pub steps: Vec<StepRows>,
-    /// Rows that left its sink, if it is not a table's: groups, or rows.
+    /// Rows that left its sink, if the sink is not a join table: groups, or rows.
     pub rows_out: u64,
-    /// The join table that it built.
+    /// Statistics of the join table that it built.
     pub table: Option<TableFacts>,
-    /// How it got at the first rows in an order.
+    /// Statistics of a sink of the first rows in an order.
     pub top: Option<TopFacts>,
     /// Bytes of its sink on the device.
     pub sink_bytes: u64,
-    /// How often its source was gone through: more than once if a join table or groups did not fit on the device, and were
-    /// there one part after the other.
+    /// Number of passes over its source. There is more than one if a join table or groups did not
+    /// fit on the device and were processed in parts.
     pub passes: u64,
-    /// From its first byte to its result.
+    /// Time from its first byte to its result.
     pub elapsed: Duration,
-    /// Its kernels' time by the device's own clock, waiting not included.
+    /// Time of its kernels by the device's own clock, without waits.
     pub kernel: Duration,
-    /// How many there were.
+    /// Number of kernel launches.
     pub launches: u64,
-    /// What its kernel took to compile.
+    /// Origin of its kernel, and the compile time.
     pub compiled: Compiled,
     /// Stored bytes that its kernels read and that were on the device.
     pub resident_bytes: u64,
-    /// Bytes that were moved there for it.
+    /// Bytes that were moved to the device for it.
     pub moved_bytes: u64,
-    /// Bytes that came back.
+    /// Bytes that were returned.
     pub returned_bytes: u64,
-    /// What was brought for it alone, batch by batch, if anything was.
+    /// Columns that were brought for it alone, batch by batch, if there were any.
     pub streamed: Option<Streamed>,
-    /// How what was moved there from storage got there, where there was a choice.
+    /// Path of the bytes moved from storage, if there was a choice.
     pub brought: Option<Brought>,
-    /// Of each device what came of its part, if there were several. Times above are then those of the last to be done, all else
-    /// is of all of them together, and what each of them has done alike is told once.
+    /// Statistics of each device's part, if there were several devices. The times above are then
+    /// those of the device that finished last, and all other fields are totals. Work that every
+    /// device repeats is counted once.
     pub shares: Vec<ShareRan>,
 }
 
-/// What came of a part of a pipeline.
+/// Execution statistics of one device's part of a pipeline.
 #[derive(Clone, Debug)]
 pub struct ShareRan {
     /// The device.
     pub device: String,
     /// Blocks of the last pipeline's source that were its share.
     pub blocks: u64,
-    /// What came of it there.
+    /// Execution statistics of the part.
     pub ran: DeviceRan,
 }
 
-/// Columns that came to a device while a pipeline ran there.
+/// Columns that were streamed to a device while a pipeline ran there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streamed {
-    /// Batches, each of which was copied and read as one; of all attempts at the pipeline.
+    /// Batches over all attempts at the pipeline. Each was copied and read as one.
     pub batches: u64,
-    /// Bytes of them: a part of what was moved.
+    /// Bytes of the batches: a part of the moved bytes.
     pub bytes: u64,
-    /// How long the device had nothing to do but wait for them, by its own clock.
+    /// Time that the device idled while it waited for them, by its own clock.
     pub waited: Duration,
 }
 
 impl DeviceRan {
-    /// Nothing yet.
+    /// Creates empty statistics.
     pub fn new() -> Self {
         Self {
             rows: 0,
@@ -537,16 +550,19 @@ impl Default for DeviceRan {
     }
 }
 
-/// Columns that a device keeps in its memory, encoded as they are stored. All methods may be called from many threads.
+/// Columns that a device keeps in its memory, encoded as they are stored. All methods may be called
+/// from many threads.
 ///
-/// What a query brings stays while there is room; what was loaded here stays until it is evicted, or other columns that are
-/// loaded need its place. Nothing goes that a query uses.
+/// Columns brought by a query stay while there is room. Columns loaded here stay until they are
+/// evicted, or until other loaded columns need their place. A column that a query uses is never
+/// removed.
 pub trait Residency: Debug + Send + Sync {
-    /// Makes columns of a source resident, and keeps them. Those that are there stay. What is read from storage for it takes
-    /// the way that is asked for.
+    /// Makes columns of a source resident, and keeps them. Columns that are already resident stay.
+    /// Bytes read from storage take the requested path.
     ///
     /// # Errors
-    /// Those of the storage, [`Error::Memory`] if they do not fit beside what has to stay, and [`Error::Device`].
+    /// Those of the storage, [`Error::Memory`] if the columns do not fit beside those that must
+    /// stay, and [`Error::Device`].
     fn load(
         &self,
         source: &Arc<dyn Source>,
@@ -555,26 +571,26 @@ pub trait Residency: Debug + Send + Sync {
         control: &Control<'_>,
     ) -> Result<Loaded>;
 
-    /// Lets columns of segments go, the one by its place in the segment; when the last query that uses them ends, if one
-    /// does. How many bytes those were.
+    /// Evicts columns of segments, by index in the segment. A column in use is evicted when the
+    /// last query that uses it ends. Returns the number of bytes.
     fn evict(&self, columns: &[(SegmentKey, usize)]) -> u64;
 
-    /// Stored bytes of these columns that are resident.
+    /// Returns the stored bytes of these columns that are resident.
     fn resident_bytes(&self, stored: &Stored) -> u64;
 
-    /// Lets go of what belongs to segments that nobody has open.
+    /// Removes the data of segments that are no longer open.
     fn sweep(&self);
 
-    /// All there is.
+    /// Returns all resident columns.
     fn list(&self) -> Vec<Resident>;
 }
 
-/// What loading came to.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Bytes on the device now.
     pub bytes: u64,
-    /// Those that were moved there for it.
+    /// Bytes that were moved there for the load.
     pub moved_bytes: u64,
 }
 
@@ -583,20 +599,20 @@ pub struct Loaded {
 pub struct Resident {
     /// The segment.
     pub segment: SegmentKey,
-    /// The column's place in it.
+    /// The column's index in the segment.
     pub column: usize,
-    /// Bytes it takes.
+    /// Bytes that it takes.
     pub bytes: u64,
-    /// How often a query found it there.
+    /// Number of queries that found it resident.
     pub hits: u64,
-    /// Whether it was loaded to stay.
+    /// True if it was loaded to stay.
     pub is_kept: bool,
-    /// Queries that use it now.
+    /// Number of queries that use it now.
     pub pins: u64,
 }
 
 impl Error {
-    /// An error of a device.
+    /// Creates an error of a device.
     pub fn device(device: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Device { device: device.into(), what: what.into() }
     }

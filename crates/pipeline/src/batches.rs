@@ -1,12 +1,13 @@
-//! Rows that somebody else computed, as a source: record batches become plain columns in memory.
+//! A source of rows computed elsewhere: record batches become plain columns in memory.
 //!
 //! ```text
-//! batch, batch, ... ─ push ─► columns in the width of their types, texts as codes in the order they appear
-//!                   ─ finish ─► columns as narrow as their values, codes in the order of texts
+//! batch, batch, ... ─ push ─► columns as wide as their types, codes in order of appearance
+//!                   ─ finish ─► columns as narrow as their values, codes in string order
 //! ```
-//! Batches are taken apart as they come, so that nothing of theirs is kept and what is kept can be counted. Only when
-//! the last has come is it known what the columns can hold; until then a source of [`BatchSource::expected`] rows takes
-//! their place, by which programs are checked.
+//! Each batch is decomposed when it arrives: no memory of the batch is kept, and the kept memory is
+//! counted. The values that columns can hold are known only after the last batch. Until then a
+//! source of [`BatchSource::expected`] rows stands in for them, and programs are checked against
+//! it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::{Dictionary, Domain, Error, Interval, Result, Source, Type};
 /// Rows in a morsel: pipelines count them in 16 bits.
 const MORSEL_ROWS: usize = 1 << 16;
 
-/// Rows of record batches.
+/// Rows of record batches, as a source.
 #[derive(Debug)]
 pub struct BatchSource {
     name: String,
@@ -41,12 +42,14 @@ pub struct BatchSource {
 }
 
 impl BatchSource {
-    /// Takes the place of rows that are not there yet: it has none, but what its columns are said to hold.
+    /// Creates a placeholder for rows that do not exist yet: it has no rows, only the domains of
+    /// its columns.
     pub fn expected(name: &str, domains: Vec<Domain>) -> Self {
         Self { name: name.into(), rows: 0, columns: Vec::new(), domains }
     }
 
-    /// Columns of answers, chunk after chunk, of these domains; what they can hold beside that is what they hold.
+    /// Creates a source from columns of answers, chunk after chunk, of these domains. The columns'
+    /// values determine the remaining static knowledge.
     ///
     /// # Errors
     /// [`Error::Memory`] if they do not fit, [`Error::Invalid`] for columns of other domains.
@@ -66,7 +69,7 @@ impl BatchSource {
             parts.iter_mut().zip(chunk).for_each(|(parts, column)| parts.push(column));
         }
         let mut room = budget.room("the answers of devices", Holder::Keeps);
-        // At most; a half of it is thrown away as columns are made.
+        // An upper bound; half of it is released while columns are made.
         room.hold(rows * domains.len() * size_of::<i128>())?;
         let columns = domains.iter().zip(parts).map(|(domain, parts)| Plain::of_answers(domain, &parts));
         let (columns, domains): (Vec<Plain>, Vec<Domain>) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
@@ -74,17 +77,17 @@ impl BatchSource {
         Ok((Self { name: name.into(), rows, columns, domains }, room))
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         let dictionaries = self.domains.iter().filter_map(|domain| domain.dictionary.as_ref());
         let texts: usize = dictionaries.map(|dictionary| dictionary.texts().get_buffer_memory_size()).sum();
         texts + self.columns.iter().map(|column| column.bytes()).sum::<usize>()
     }
 
-    /// Its only column.
+    /// Returns its only column.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has another number of them.
+    /// [`Error::Invalid`] if it has another number of columns.
     pub(crate) fn into_column(self) -> Result<(Arc<Plain>, Domain)> {
         match (<[_; 1]>::try_from(self.columns), <[_; 1]>::try_from(self.domains)) {
             (Ok([column]), Ok([domain])) => Ok((column, domain)),
@@ -125,7 +128,7 @@ impl Source for BatchSource {
     }
 }
 
-/// Takes record batches in, for a [`BatchSource`].
+/// Builder of a [`BatchSource`] that takes record batches.
 #[derive(Debug)]
 pub struct BatchSourceBuilder {
     name: String,
@@ -133,22 +136,22 @@ pub struct BatchSourceBuilder {
     columns: Vec<Growing>,
 }
 
-/// A column that more rows are coming to.
+/// A column that still grows.
 #[derive(Debug)]
 struct Growing {
-    /// Its place in the batches.
+    /// Index in the batches.
     index: usize,
     ty: Type,
     plain: Plain,
-    /// Texts by code.
+    /// Codes by string.
     codes: HashMap<Box<str>, i32>,
-    /// Bytes of these.
+    /// Bytes of the strings in `codes`.
     text_bytes: usize,
-    /// Whether nobody asks for its values.
+    /// True if no pipeline reads its values.
     is_only_counted: bool,
 }
 
-/// The type of registers for values of an Arrow type, and what its values are collected in.
+/// Returns the register type for values of an Arrow type, and the vector that collects its values.
 fn collected(data_type: &DataType) -> Result<(Type, PlainValues)> {
     let (short, long, wide) = (PlainValues::I32(vec![]), PlainValues::I64(vec![]), PlainValues::I128(vec![]));
     Ok(match data_type {
@@ -166,7 +169,7 @@ fn collected(data_type: &DataType) -> Result<(Type, PlainValues)> {
 }
 
 impl BatchSourceBuilder {
-    /// For some columns of batches, by their place there and of these types.
+    /// Creates a builder for some columns of batches, by their index and type there.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a type that pipelines do not know.
@@ -179,17 +182,17 @@ impl BatchSourceBuilder {
         Ok(Self { name: name.into(), rows: 0, columns: columns.iter().map(column).collect::<Result<_>>()? })
     }
 
-    /// Nobody will ask for the values of a column, only which of them are NULL: of texts, none is kept.
+    /// Declares that a column is read only for its NULLs: no strings of it are kept.
     pub fn count_only(&mut self, column: usize) {
         if let Some(column) = self.columns.get_mut(column) {
             column.is_only_counted = true;
         }
     }
 
-    /// Takes a batch in.
+    /// Appends a batch.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if its columns are not of the types that were said.
+    /// [`Error::Invalid`] if its columns are not of the declared types.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         for column in &mut self.columns {
             let array = batch.columns().get(column.index);
@@ -200,30 +203,31 @@ impl BatchSourceBuilder {
         Ok(())
     }
 
-    /// Bytes it has taken so far.
+    /// Returns the bytes taken so far.
     pub fn bytes(&self) -> usize {
         self.columns.iter().map(|column| column.plain.bytes() + column.text_bytes).sum()
     }
 
-    /// All rows are in.
+    /// Builds the source after the last batch.
     pub fn finish(self) -> BatchSource {
         let (columns, domains) = self.columns.into_iter().map(Growing::finish).unzip();
         BatchSource { name: self.name, rows: self.rows, columns, domains }
     }
 }
 
-/// What a text costs beside its letters: an entry of the map, and another when it grows.
+/// Bytes that a string costs beside its characters: a map entry, and another one when the map
+/// grows.
 const ENTRY_BYTES: usize = 48;
 
 impl Growing {
-    /// Adds an array to the `rows` that are there.
+    /// Appends an array after the `rows` that are there.
     fn push(&mut self, array: &dyn Array, rows: usize) -> Result<()> {
         if collected(array.data_type())?.0 != self.ty {
             return Err(Error::Invalid(format!("a batch with values of type {} for {}s", array.data_type(), self.ty)));
         }
         let (values, places) = match array.as_any_dictionary_opt() {
             Some(dictionary) => {
-                // Of an empty dictionary there are no keys to ask for.
+                // `normalized_keys` does not support an empty dictionary.
                 let is_empty = dictionary.values().is_empty();
                 let keys = if is_empty { vec![0; array.len()] } else { dictionary.normalized_keys() };
                 let is_valid = |(row, key): &(usize, usize)| array.is_valid(*row) && dictionary.values().is_valid(*key);
@@ -292,7 +296,8 @@ impl Growing {
         let mut code_of = |text: &str| match codes.get(text) {
             Some(code) => *code,
             None => {
-                // There are fewer texts than rows, which no memory holds 2^31 of at 4 bytes and a text each.
+                // There are fewer strings than rows. No memory holds 2^31 rows of 4 bytes and a
+                // string each.
                 let code = codes.len() as i32;
                 *bytes += text.len() + ENTRY_BYTES;
                 codes.insert(text.into(), code);
@@ -315,16 +320,16 @@ impl Growing {
             Type::Text => Domain::text(self.sort_texts(), nullable),
             Type::Bool => Domain::bool(nullable),
             Type::Double => Domain::double(nullable),
-            // What comes from elsewhere has no rows of a source.
+            // Rows from elsewhere have no row numbers of a source.
             Type::Int | Type::LateText => Domain::int(self.plain.interval(), nullable),
         };
         (Arc::new(self.plain.narrowed(domain.interval)), domain)
     }
 
-    /// Makes codes ascend as their texts do.
+    /// Renumbers codes so that they ascend as their strings do.
     fn sort_texts(&mut self) -> Arc<Dictionary> {
         if self.is_only_counted {
-            // One for all of them: what is not NULL has a text.
+            // One entry for all rows: a row that is not NULL needs a string.
             return Arc::new(Dictionary::from_sorted(StringViewArray::from_iter_values([""])));
         }
         let mut sorted: Vec<(&str, i32)> = self.codes.iter().map(|(text, code)| (&**text, *code)).collect();
@@ -334,7 +339,7 @@ impl Growing {
             ranks[*code as usize] = rank as i32;
         }
         if let PlainValues::I32(codes) = &mut self.plain.values {
-            // Rows that are NULL have a code although there may be no text.
+            // NULL rows have a code even if there are no strings.
             codes.iter_mut().for_each(|code| *code = ranks.get(*code as usize).copied().unwrap_or(0));
         }
         let texts = sorted.iter().map(|(text, _)| *text);
@@ -342,10 +347,11 @@ impl Growing {
     }
 }
 
-/// Rows of an array.
+/// Selected rows of an array.
 struct Picked<'a> {
     array: &'a dyn Array,
-    /// Where in the array each of them is, `None` for NULL; all in their order if there are no places.
+    /// Position of each row in the array, `None` for NULL. Without positions, all rows in their
+    /// order.
     places: Option<&'a [Option<usize>]>,
 }
 
@@ -357,7 +363,7 @@ impl Picked<'_> {
         }
     }
 
-    /// Calls `f` with the place of each row in the array, `None` for NULL.
+    /// Calls `f` with the position of each row in the array, `None` for NULL.
     fn for_each(&self, mut f: impl FnMut(Option<usize>)) {
         match (self.places, self.array.nulls()) {
             (Some(places), _) => places.iter().copied().for_each(f),
@@ -401,7 +407,7 @@ mod tests {
         builder.finish()
     }
 
-    /// Every row as an integer, each fetched by itself and as a part of its vector.
+    /// Returns every row as an integer, fetched both alone and as a part of its vector.
     fn integers(source: &BatchSource) -> Vec<Option<i128>> {
         let mut all = Vec::new();
         let mut scratch = Scratch::new();
@@ -453,11 +459,11 @@ mod tests {
             if *ty == Type::Int {
                 assert_eq!(*interval, Interval::new(first, last), "{}", array.data_type());
             }
-            // From the middle on, twice.
+            // Slices that start in the middle, twice.
             let last_only = source(&[array.slice(2, 1), array.slice(2, 1)]);
             assert_eq!(integers(&last_only), [Some(last), Some(last)]);
             assert!(!last_only.columns()[0].nullable);
-            // Nothing but NULL, and nothing.
+            // Only NULL, and no rows.
             assert_eq!(integers(&source(&[array.slice(1, 1)])), [None]);
             assert_eq!(integers(&source(&[array.slice(0, 0)])), []);
         }
@@ -489,7 +495,7 @@ mod tests {
             Arc::new(dictionary),
         ];
         for array in arrays {
-            // The second batch brings a text that is less than one that has a code.
+            // The second batch adds a string that is less than one that already has a code.
             let all = source(&[array.slice(0, 2), array.slice(2, 3)]);
             assert_eq!(integers(&all), [Some(2), None, Some(1), Some(0), Some(2)], "{}", array.data_type());
             let dictionary = all.columns()[0].dictionary.as_ref().unwrap();

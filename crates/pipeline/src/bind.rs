@@ -1,8 +1,9 @@
-//! An expression and the domains of the registers it reads become a [`Bound`] tree: every node with its domain,
-//! every text function already applied to its dictionary, every check that can never fail left out.
+//! Binding turns an expression and the domains of its registers into a [`Bound`] tree. Every node
+//! has its domain, every string function is already applied to its dictionary, and checks that can
+//! never fail are removed.
 //!
-//! This is the representation's type checker, and the one place where facts about data (intervals from zone maps)
-//! turn into facts about code. Both backends start from it.
+//! This module is the type checker of the representation. Only here do facts about data (intervals
+//! from zone maps) become facts about code. Both backends start from its result.
 
 use std::sync::Arc;
 
@@ -14,18 +15,18 @@ use arrow_schema::DataType;
 use crate::{ArithmeticOp, Bounds, CompareOp, DatePart, Dictionary, DictionaryFunction, Domain, Error, Expr, Interval};
 use crate::{Label, LateTexts, Result, Type, Value};
 
-/// An expression with everything settled.
+/// A bound expression.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// What its result can be.
+    /// Domain of its result.
     pub domain: Domain,
-    /// What it does.
+    /// The operation.
     pub kind: BoundKind,
-    /// Whether computing it can fail.
+    /// True if evaluation can fail.
     pub is_fallible: bool,
 }
 
-/// What a node does.
+/// Operation of a node.
 #[derive(Clone, Debug)]
 pub enum BoundKind {
     /// A register.
@@ -40,39 +41,39 @@ pub enum BoundKind {
         op: ArithmeticOp,
         /// Its sides.
         sides: Box<[Bound; 2]>,
-        /// What every exact result lies within, if 128 bits hold it.
+        /// Interval of the exact results, if 128 bits hold it.
         exact: Option<Interval>,
-        /// What a result must be checked against, and how the expression is printed if it fails.
+        /// Check of each result, with the printed expression for its error.
         check: Option<Arc<Check>>,
     },
-    /// Integers, codes or booleans of one kind, or doubles.
+    /// Comparison of integers, codes or booleans of one kind, or of doubles.
     Compare {
         /// The operator.
         op: CompareOp,
         /// Its sides.
         sides: Box<[Bound; 2]>,
     },
-    /// Whether an integer or code lies within an interval.
+    /// True if an integer or code lies within an interval.
     Within {
         /// The integer.
         inner: Box<Bound>,
         /// The interval.
         interval: Interval,
     },
-    /// Whether an integer is one of a sorted list.
+    /// True if an integer is in a sorted list.
     In {
         /// The integer.
         inner: Box<Bound>,
         /// The list.
         list: Arc<[i128]>,
     },
-    /// All of them.
+    /// True if all are true.
     And(Vec<Bound>),
-    /// Any of them.
+    /// True if any is true.
     Or(Vec<Bound>),
-    /// Not it.
+    /// Negation.
     Not(Box<Bound>),
-    /// Whether it is NULL.
+    /// True if the value is NULL.
     IsNull(Box<Bound>),
     /// The entry of a table at a code.
     Lookup {
@@ -81,11 +82,11 @@ pub enum BoundKind {
         /// The table.
         table: Arc<LookupTable>,
     },
-    /// A function of late texts, computed for the rows that are asked for.
+    /// A function of late strings, computed only for the requested rows.
     OfLateText {
-        /// The row.
+        /// The row number.
         row: Box<Bound>,
-        /// Its texts.
+        /// The strings of the rows.
         texts: Arc<LateTexts>,
         /// The function.
         function: Arc<dyn DictionaryFunction>,
@@ -97,7 +98,7 @@ pub enum BoundKind {
         /// The value without a true condition.
         otherwise: Box<Bound>,
     },
-    /// The first that is not NULL.
+    /// The first value that is not NULL.
     Coalesce(Vec<Bound>),
     /// An integer as a double, divided by 10^scale.
     ToDouble {
@@ -106,13 +107,13 @@ pub enum BoundKind {
         /// Digits after the point.
         scale: u8,
     },
-    /// Divided by a power of ten, and rounded half away from zero.
+    /// A decimal divided by a power of ten and rounded half away from zero.
     DivideRounded {
         /// The decimal.
         inner: Box<Bound>,
         /// The power of ten.
         divisor: i128,
-        /// What a result must be checked against.
+        /// Check of each result.
         check: Option<Arc<Check>>,
     },
     /// A part of a date.
@@ -124,34 +125,35 @@ pub enum BoundKind {
     },
 }
 
-/// A check of results that can fail.
+/// A check that results can fail.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What integer results must fit.
+    /// Bounds of integer results.
     pub bounds: Bounds,
-    /// What was computed, for the error.
+    /// The expression, for the error.
     pub label: Arc<Label>,
 }
 
 impl Check {
-    /// A check of what `expr` computes, which goes by its own text if it has no label.
+    /// Creates a check of results of `expr`. Without a label, the error shows the printed
+    /// expression.
     fn new(bounds: Bounds, expr: &Expr, label: Option<&Arc<Label>>) -> Arc<Self> {
         let unlabelled = || Arc::new(Label { text: expr.to_string(), hint: "" });
         Arc::new(Self { bounds, label: label.map_or_else(unlabelled, Arc::clone) })
     }
 
-    /// Whether a result fits.
+    /// Returns true if a result fits.
     pub fn allows(&self, value: i128) -> bool {
         (self.bounds.min..=self.bounds.max).contains(&value)
     }
 
-    /// The error for a result that does not fit.
+    /// Returns the error for a result that does not fit.
     pub fn out_of_range(&self) -> Error {
         let hint = Some(self.label.hint).filter(|hint| !hint.is_empty());
         Error::OutOfRange { type_name: self.bounds.type_name.into(), expression: self.label.text.clone(), hint }
     }
 
-    /// The error for a divisor of zero.
+    /// Returns the error for a divisor of zero.
     pub fn division_by_zero(&self) -> Error {
         Error::DivisionByZero { expression: self.label.text.clone() }
     }
@@ -160,15 +162,15 @@ impl Check {
 /// A function's results for every entry of a dictionary, and for NULL after them.
 #[derive(Debug)]
 pub struct LookupTable {
-    /// How the function is printed.
+    /// Printed form of the function.
     pub name: String,
     /// The results.
     pub values: LookupValues,
-    /// Which results are not NULL; `None` if all are not.
+    /// True for results that are not NULL; `None` if no result is NULL.
     pub valid: Option<Vec<bool>>,
 }
 
-/// Results of a function of texts. Those that are NULL hold anything.
+/// Results of a function of strings. NULL results hold any value.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "they are what they are called")]
 pub enum LookupValues {
@@ -179,7 +181,7 @@ pub enum LookupValues {
     Text(Vec<u32>, Arc<Dictionary>),
 }
 
-/// Types an expression over registers of these domains.
+/// Binds an expression over registers of these domains.
 ///
 /// # Errors
 /// [`Error::Invalid`] if it makes no sense; [`Error::Unsupported`] if no backend can compute it.
@@ -263,7 +265,7 @@ impl Bound {
         Self { domain, kind, is_fallible: inner.iter().any(|bound| bound.is_fallible) }
     }
 
-    /// The conditions that a filter on this consists of.
+    /// Returns the conditions of a filter on this expression.
     pub fn into_conjuncts(self) -> Vec<Bound> {
         match self.kind {
             BoundKind::And(all) => all,
@@ -301,7 +303,7 @@ impl Bound {
         }
     }
 
-    /// The integer it always is, if it is one.
+    /// Returns the integer if the expression is constant.
     pub fn constant(&self) -> Option<i128> {
         match self.kind {
             BoundKind::Literal(Value::Int(value)) => Some(value),
@@ -341,7 +343,7 @@ fn logic(all: Vec<Bound>, kind: impl Fn(Vec<Bound>) -> BoundKind) -> Bound {
     Bound { domain: Domain::bool(nullable), kind: kind(all), is_fallible }
 }
 
-/// Flattened; intervals asked of the same register are one.
+/// Flattens an AND, and merges interval tests of the same register.
 fn and(all: Vec<Bound>) -> Bound {
     let mut flat: Vec<Bound> = Vec::with_capacity(all.len());
     for bound in all.into_iter().flat_map(Bound::into_conjuncts) {
@@ -405,7 +407,7 @@ fn quotients(a: Interval, b: Interval) -> Option<Interval> {
     if a.min == i128::MIN && b.contains(Interval::of(-1)) {
         return None;
     }
-    // Dividing by a whole number never leaves [-|a|, |a|].
+    // Division by an integer never leaves [-|a|, |a|].
     let magnitude = i128::try_from(a.magnitude()).ok()?;
     if a.min >= 0 && b.min >= 0 {
         return Some(Interval::new(0, a.max / b.min.max(1)));
@@ -505,7 +507,8 @@ fn lookup(expr: &Expr, code: Bound, function: &dyn DictionaryFunction) -> Result
     Ok(Bound::of(&[&code], domain, BoundKind::Lookup { code: Box::new(code.clone()), table }))
 }
 
-/// A function of late texts. What it is the result of is seen of NULL; what it can be, nobody knows before.
+/// Binds a function of late strings. The result type is determined by applying the function to
+/// NULL. The possible results are unknown before a row is read.
 fn of_late_text(expr: &Expr, row: Bound, function: &Arc<dyn DictionaryFunction>) -> Result<Bound> {
     let Some(texts) = row.domain.late.clone() else { return Err(invalid(expr, "it takes a text")) };
     let result = function.apply(&StringViewArray::new_null(1))?;
@@ -521,7 +524,7 @@ fn of_late_text(expr: &Expr, row: Bound, function: &Arc<dyn DictionaryFunction>)
     Ok(Bound { domain, kind, is_fallible })
 }
 
-/// The domain of either of several values.
+/// Returns the common domain of several values.
 fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
     let mut typed = all.iter().filter(|bound| !matches!(bound.kind, BoundKind::Null));
     let Some(first) = typed.next() else { return Ok(all[0].domain.clone()) };
@@ -567,7 +570,7 @@ fn coalesce(expr: &Expr, mut all: Vec<Bound>) -> Result<Bound> {
     if all.is_empty() {
         return Err(invalid(expr, "it has no argument"));
     }
-    // What follows a value that is never NULL is never used.
+    // Values after one that is never NULL are never used.
     if let Some(last) = all.iter().position(|bound| !bound.domain.nullable) {
         all.truncate(last + 1);
     }
@@ -601,7 +604,7 @@ fn rescale(expr: &Expr, label: Option<&Arc<Label>>, inner: Bound, digits: i8, bo
     let kind = match (inner.constant(), digits) {
         (Some(_), _) if !can_fail => return Ok(literal(&Value::Int(domain.interval.min))),
         (_, ..0) => BoundKind::DivideRounded { inner: Box::new(inner), divisor: factor, check },
-        // Like any product, in as few bits as it takes.
+        // Like any product, it is computed in as few bits as possible.
         _ => {
             let sides = Box::new([inner, literal(&Value::Int(factor))]);
             BoundKind::Arithmetic { op: ArithmeticOp::Mul, sides, exact, check }
@@ -610,10 +613,10 @@ fn rescale(expr: &Expr, label: Option<&Arc<Label>>, inner: Bound, digits: i8, bo
     Ok(Bound { domain, kind, is_fallible })
 }
 
-/// `value / factor`, rounded half away from zero.
+/// Returns `value / factor`, rounded half away from zero.
 pub fn rounded(value: i128, factor: i128) -> i128 {
     let (quotient, remainder) = (value / factor, value % factor);
-    // Not 2 * remainder: that may not fit.
+    // Not `2 * remainder`, which may not fit.
     if remainder.unsigned_abs() >= (factor - factor / 2).unsigned_abs() { quotient + value.signum() } else { quotient }
 }
 
@@ -636,7 +639,8 @@ fn date_part(expr: &Expr, part: DatePart, inner: Bound) -> Result<Bound> {
     Ok(Bound::of(&[&inner], domain, BoundKind::DatePart { part, inner: Box::new(inner.clone()) }))
 }
 
-/// Year, month and day of a day since 1970-01-01 (Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns year, month and day of a day since 1970-01-01 (Hinnant, "chrono-compatible low-level
+/// date algorithms").
 pub fn civil(day: i64) -> (i64, u32, u32) {
     let shifted = day + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -1,8 +1,8 @@
-//! A column of a morsel, as it is stored or in memory: values are made of it for the rows that are asked for.
+//! A column of a morsel, stored or in memory. Values are decoded only for the requested rows.
 //!
 //! ```text
 //! all rows of a vector        unpacked whole
-//! most of a vector's rows     unpacked whole, then pressed together
+//! most of a vector's rows     unpacked whole, then compressed
 //! many of a vector's rows     unpacked whole, then picked
 //! few of each vector          fetched one by one
 //! ```
@@ -24,99 +24,100 @@ use crate::{Error, Result, VECTOR_ROWS};
 pub struct Block {
     held: Held,
     has_nulls: bool,
-    /// All rows are NULL; nothing else is looked at.
+    /// True if all rows are NULL; no other field is read then.
     is_null: bool,
 }
 
-/// Where a block's values are.
+/// Location of a block's values.
 #[derive(Debug)]
 enum Held {
     /// As they are stored.
     Stored { column: Arc<BlockColumn>, decoding: Decoding },
     /// In memory, from row `first` of a whole column on.
     Plain { column: Arc<Plain>, first: usize },
-    /// The numbers of its rows, from `first` on; the column says which of them are NULL, if any is.
+    /// The numbers of its rows, from `first` on. The column marks the NULL rows, if there are any.
     Rows { first: u64, column: Option<Arc<BlockColumn>> },
 }
 
-/// How stored integers become values.
+/// Conversion of stored integers to values.
 #[derive(Debug)]
 pub(crate) enum Decoding {
     /// Stored integers plus this.
     Biased(i128),
-    /// What each stored code stands for.
+    /// The value of each stored code.
     Table(CodeTable),
-    /// Codes of texts that are stored without a dictionary, looked up when the block was loaded.
+    /// Codes of strings that are stored without a dictionary, looked up when the block was loaded.
     Codes(Vec<u32>),
     /// Decoded to Arrow first: types that are not stored as integers.
     Arrow,
 }
 
-/// A block as those see it who compute on what is stored. Rows that are NULL may hold anything.
+/// A block as seen by kernels that compute on encoded values. NULL rows may hold any value.
 #[derive(Debug)]
 pub(crate) enum Encoded<'a> {
     /// One value in every row.
     Constant(i128),
     /// `base` plus what the plane holds.
     Offsets { base: i128, plane: Plane<'a> },
-    /// Codes.
+    /// Codes of a table.
     Codes { table: &'a CodeTable, plane: Plane<'a> },
-    /// Whatever it is, it takes decoding.
+    /// Any other encoding, which must be decoded first.
     Other,
 }
 
-/// A block as those see it who copy it elsewhere as it is, such as to a device.
+/// A block as seen by code that copies it in encoded form, such as to a device.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Its values. Rows that are NULL may hold anything.
+    /// Its values. NULL rows may hold any value.
     pub values: ViewValues<'a>,
-    /// Which rows have one.
+    /// The rows that have a value.
     pub valid: ViewValid<'a>,
 }
 
 /// Values of a [`View`].
 #[derive(Clone, Copy, Debug)]
 pub enum ViewValues<'a> {
-    /// `base` plus the offset that the planes hold, wrapped around in 64 bits, plus `bias`. Without a plane it is the
-    /// same in every row.
+    /// `base` plus the offset in the planes, wrapped around in 64 bits, plus `bias`. Without a
+    /// plane the value is the same in every row.
     Packed {
-        /// What the block was written with.
+        /// The base that the block was written with.
         base: i64,
-        /// Of types that do not fit a signed number.
+        /// Bias of types that do not fit a signed integer.
         bias: u64,
         /// The low 32 bits.
         low: Option<Plane<'a>>,
-        /// Those above.
+        /// The high 32 bits.
         high: Option<Plane<'a>>,
     },
-    /// Codes of a table of 32 bits, all of which it has. Blocks that share it share the very same.
+    /// Codes of a table of 32-bit values. All codes are within the table. Blocks that share a table
+    /// share the same allocation.
     Codes32(&'a Arc<[i32]>, Plane<'a>),
-    /// Of a table of 64 bits.
+    /// Codes of a table of 64-bit values.
     Codes64(&'a Arc<[i64]>, Plane<'a>),
     /// The numbers of its rows, from this one on.
     Rows(u64),
-    /// A value in memory for each row.
+    /// A 32-bit value in memory for each row.
     I32(&'a [i32]),
-    /// Likewise.
+    /// A 64-bit value in memory for each row.
     I64(&'a [i64]),
-    /// Likewise.
+    /// A 128-bit value in memory for each row.
     I128(&'a [i128]),
-    /// Likewise.
+    /// A double in memory for each row.
     F64(&'a [f64]),
-    /// What takes decoding: [`Block::decoded_integers`], [`Block::decoded_doubles`].
+    /// Values that must be decoded: [`Block::decoded_integers`], [`Block::decoded_doubles`].
     Other,
 }
 
-/// Which rows of a [`View`] have a value.
+/// Rows of a [`View`] that have a value.
 #[derive(Clone, Copy, Debug)]
 pub enum ViewValid<'a> {
     /// All.
     All,
     /// None.
     None,
-    /// Those with a bit.
+    /// Rows with a set bit.
     Bits(Plane<'a>),
-    /// Those that are 1.
+    /// Rows whose byte is 1.
     Bytes(&'a [u8]),
 }
 
@@ -125,18 +126,18 @@ pub enum ViewValid<'a> {
 pub(crate) enum Rows<'a> {
     /// The first `n` rows of a vector.
     Vector { vector: usize, n: usize },
-    /// Those of a vector whose bit is set, `n` in all.
+    /// The rows of a vector whose bit is set, `n` in all.
     Masked { vector: usize, n: usize, mask: &'a Mask },
-    /// These, counted from the block's first; in ascending order, perhaps repeated.
+    /// These rows, counted from the block's first, in ascending order and possibly repeated.
     Picked(&'a [u16]),
 }
 
-/// Where vectors are unpacked to before they become values.
+/// Buffers for unpacked vectors before they become values.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     low: [u32; VECTOR_ROWS],
     high: [u32; VECTOR_ROWS],
-    /// A vector of which some rows are picked.
+    /// A vector from which some rows are picked.
     whole: [u32; VECTOR_ROWS],
 }
 
@@ -145,30 +146,30 @@ impl Scratch {
         Self { low: [0; VECTOR_ROWS], high: [0; VECTOR_ROWS], whole: [0; VECTOR_ROWS] }
     }
 
-    /// A vector of a plane.
+    /// Unpacks a vector of a plane.
     pub fn unpacked(&mut self, plane: Plane<'_>, vector: usize) -> &[u32; VECTOR_ROWS] {
         plane.unpack(vector, &mut self.low);
         &self.low
     }
 
-    /// The stored words of `rows`.
+    /// Returns the stored words of `rows`.
     fn words(&mut self, plane: Plane<'_>, rows: Rows<'_>) -> &[u32] {
         let n = stored_words(plane, rows, &mut self.low, &mut self.whole);
         &self.low[..n]
     }
 }
 
-/// A type that registers hold integers in.
+/// A type in which registers hold integers.
 pub(crate) trait Integer: Copy + Default {
-    /// The integer as this type. The register's interval makes sure that it fits.
+    /// Converts the integer to this type. The register's interval guarantees that it fits.
     fn of(value: i128) -> Self;
     fn of_i64(value: i64) -> Self;
-    /// `base + offset`, wrapped.
+    /// Returns `base + offset`, wrapped.
     fn offset(base: Self, offset: u32) -> Self;
-    /// A whole vector of `base + offset`.
+    /// Unpacks a whole vector of `base + offset`.
     fn unpack(base: Self, plane: Plane<'_>, vector: usize, out: &mut [Self; VECTOR_ROWS], scratch: &mut Scratch);
-    /// What codes stand for. `BlockColumn::verify` found every code to be within the table; a miss here would be a bug,
-    /// not a wrong row.
+    /// Looks up the values of codes. `BlockColumn::verify` found every code within the table; a
+    /// miss here would be a bug, not a wrong row.
     fn look_up(table: &[i32], codes: &[u32], out: &mut [Self]) {
         for (out, code) in out.iter_mut().zip(codes) {
             *out = table.get(*code as usize).map_or(Self::default(), |value| Self::of_i64((*value).into()));
@@ -197,7 +198,7 @@ macro_rules! integer {
 integer! {
     i32 => {
         fn unpack(base: i32, plane: Plane<'_>, vector: usize, out: &mut [i32; VECTOR_ROWS], _: &mut Scratch) {
-            // In place: the same bits, once as unsigned offsets and once as values.
+            // In place: the same bits serve as unsigned offsets and then as values.
             plane.unpack(vector, zerocopy::transmute_mut!(out));
             if base != 0 {
                 kernels::add_assign_i32(out, base);
@@ -227,21 +228,21 @@ impl Block {
         Self { held: Held::Stored { column, decoding }, has_nulls, is_null }
     }
 
-    /// So many rows of a column in memory.
+    /// Creates a block of `rows` rows of a column in memory.
     pub(crate) fn of_plain(column: Arc<Plain>, first: usize, rows: usize) -> Self {
         let valid = column.valid.get(first..first + rows).unwrap_or_default();
         let (has_nulls, is_null) = (valid.contains(&0), !valid.is_empty() && !valid.contains(&1));
         Self { held: Held::Plain { column, first }, has_nulls, is_null }
     }
 
-    /// Rows by their numbers, from `first` on. `column` has those that are NULL.
+    /// Creates a block of row numbers, from `first` on. `column` has the NULL rows.
     pub(crate) fn of_rows(first: u64, column: Option<Arc<BlockColumn>>) -> Self {
         let has_nulls = column.as_ref().is_some_and(|column| column.null_count() > 0);
         let is_null = has_nulls && column.as_ref().is_some_and(|column| column.null_count() == column.rows());
         Self { held: Held::Rows { first, column }, has_nulls, is_null }
     }
 
-    /// The stored column that says which rows are NULL.
+    /// Returns the stored column that marks NULL rows.
     fn stored_column(&self) -> Option<&BlockColumn> {
         match &self.held {
             Held::Stored { column, .. } | Held::Rows { column: Some(column), .. } => Some(column),
@@ -249,7 +250,7 @@ impl Block {
         }
     }
 
-    /// What it holds, as it is.
+    /// Returns a view of its contents in encoded form.
     pub fn view(&self) -> View<'_> {
         let values = match &self.held {
             Held::Rows { first, .. } => ViewValues::Rows(*first),
@@ -282,10 +283,10 @@ impl Block {
         View { values, valid }
     }
 
-    /// The integers of its first `rows` rows, whatever they are stored as.
+    /// Returns the integers of its first `rows` rows, for any encoding.
     ///
     /// # Errors
-    /// Those of what is stored.
+    /// Those of the stored data.
     pub fn decoded_integers(&self, rows: usize) -> Result<Vec<i128>> {
         let (mut out, mut scratch) = (Box::new([0i128; VECTOR_ROWS]), Box::new(Scratch::new()));
         let mut all = Vec::with_capacity(rows);
@@ -297,7 +298,7 @@ impl Block {
         Ok(all)
     }
 
-    /// The doubles of its first `rows` rows.
+    /// Returns the doubles of its first `rows` rows.
     ///
     /// # Errors
     /// As [`Block::decoded_integers`].
@@ -312,17 +313,18 @@ impl Block {
         Ok(all)
     }
 
-    /// Whether some row is NULL.
+    /// Returns true if some row is NULL.
     pub(crate) fn has_nulls(&self) -> bool {
         self.has_nulls
     }
 
-    /// Whether all rows are NULL.
+    /// Returns true if all rows are NULL.
     pub(crate) fn is_null(&self) -> bool {
         self.is_null
     }
 
-    /// A bit for each row of a vector, up to the last word that has some: 1 if it is not NULL.
+    /// Writes a bit for each row of a vector, up to the last word that has some: 1 if it is not
+    /// NULL.
     pub(crate) fn valid_mask(&self, vector: usize, n: usize, out: &mut Mask) {
         match &self.held {
             _ if self.is_null => out.fill(0),
@@ -338,7 +340,7 @@ impl Block {
         }
     }
 
-    /// What is stored.
+    /// Returns the stored encoding.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
         let Held::Stored { column, decoding } = &self.held else { return Encoded::Other };
         let Some(stored) = column.stored() else { return Encoded::Other };
@@ -355,7 +357,7 @@ impl Block {
         }
     }
 
-    /// The plane of a block that is [`Encoded::Offsets`] or [`Encoded::Codes`].
+    /// Returns the plane of a block that is [`Encoded::Offsets`] or [`Encoded::Codes`].
     #[inline]
     pub(crate) fn plane(&self) -> Option<Plane<'_>> {
         match &self.held {
@@ -364,14 +366,14 @@ impl Block {
         }
     }
 
-    /// Has the stored words of single rows, which are about to be asked for, brought near: by then they have come.
+    /// Prefetches the stored words of single rows that are about to be read.
     pub(crate) fn prefetch(&self, rows: &[u16]) {
         if let Some(plane) = self.plane() {
             plane.prefetch(rows);
         }
     }
 
-    /// 1 for each row of `rows` that is not NULL, 0 for others.
+    /// Writes 1 for each row of `rows` that is not NULL, 0 for others.
     pub(crate) fn validity(&self, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS], scratch: &mut Scratch) {
         match &self.held {
             _ if self.is_null => out.fill(0),
@@ -383,7 +385,7 @@ impl Block {
         }
     }
 
-    /// The integers of `rows`.
+    /// Decodes the integers of `rows`.
     pub(crate) fn integers<T: Integer>(
         &self,
         rows: Rows<'_>,
@@ -415,7 +417,7 @@ impl Block {
         Ok(())
     }
 
-    /// What is neither one plane nor codes of a table.
+    /// Decodes integers that are neither one plane nor codes of a table.
     fn other_integers<T: Integer>(
         &self,
         rows: Rows<'_>,
@@ -442,7 +444,8 @@ impl Block {
         {
             let value = |low: u32, high: u32| {
                 let offset = u64::from(high) << 32 | u64::from(low);
-                // The stored base is added first, wrapped as it was subtracted when the block was written.
+                // The stored base is added first, wrapped as it was when it was subtracted on
+                // write.
                 T::of(i128::from(stored.base.wrapping_add(offset as i64)) + bias)
             };
             let n = stored_words(low, rows, &mut scratch.low, &mut scratch.whole);
@@ -463,7 +466,7 @@ impl Block {
         })
     }
 
-    /// The doubles of `rows`.
+    /// Decodes the doubles of `rows`.
     pub(crate) fn doubles(&self, rows: Rows<'_>, out: &mut [f64; VECTOR_ROWS]) -> Result<()> {
         let column = match &self.held {
             Held::Stored { column, .. } => column,
@@ -488,7 +491,8 @@ impl Block {
     }
 }
 
-/// Calls `f` with every vector that `rows` lie in, decoded, with those of its rows, and with how many came before.
+/// Calls `f` with every decoded vector that contains some of `rows`, those rows, and the number of
+/// rows before them.
 fn each_array(
     column: &BlockColumn,
     rows: Rows<'_>,
@@ -511,14 +515,14 @@ fn each_array(
     }
 }
 
-/// Below this many rows of a vector, fetching each is cheaper than unpacking 1,024.
+/// Number of rows of a vector below which fetching each is cheaper than unpacking 1,024.
 const FEW: usize = 128;
 
 fn vector_of(row: u16) -> usize {
     usize::from(row) / VECTOR_ROWS
 }
 
-/// Rows of one vector each.
+/// Splits rows into runs of one vector each.
 fn runs(rows: &[u16]) -> impl Iterator<Item = &[u16]> {
     rows.chunk_by(|a, b| vector_of(*a) == vector_of(*b))
 }
@@ -545,13 +549,13 @@ impl Rows<'_> {
     }
 }
 
-/// Whether there are few rows to each vector that they spread over.
+/// Returns true if there are few rows per vector that they span.
 fn is_sparse(rows: &[u16]) -> bool {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
     rows.len() < FEW * (vector_of(*last) - vector_of(*first) + 1)
 }
 
-/// Puts the stored words of `rows` to the front of `out`; returns how many.
+/// Writes the stored words of `rows` to the front of `out`. Returns their number.
 fn stored_words(
     plane: Plane<'_>,
     rows: Rows<'_>,
@@ -587,7 +591,7 @@ fn stored_words(
     }
 }
 
-/// `f` of each word.
+/// Writes `f` of each word.
 #[inline(always)]
 fn each<T>(out: &mut [T; VECTOR_ROWS], words: &[u32], f: impl Fn(u32) -> T) {
     out.iter_mut().zip(words).for_each(|(out, word)| *out = f(*word));

@@ -1,8 +1,8 @@
-//! Memory that pipelines take, asked for before it is taken, and where they put what does not fit.
+//! Memory of pipelines, reserved before it is allocated, and the files for spilled data.
 //!
-//! Everything that grows with rows has an [`Account`]. One that is refused more puts what it has into files, if it can,
-//! and goes on with what it holds; nothing is taken first and told afterwards. A vector that grows is in memory twice
-//! while it is copied, and counts twice.
+//! Every structure that grows with rows has an [`Account`]. If the budget refuses a reservation,
+//! the operator spills, if it can, and continues with the memory it holds. No operator allocates
+//! before it reserves. A growing vector is in memory twice while it is copied, and counts twice.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,68 +12,69 @@ use onehop_io::{Ledger, Volume, WriteAt};
 
 use crate::{Error, Result};
 
-/// What somebody holds of a budget; given back when it is dropped. All methods may be called from many threads.
+/// Reservation in a budget, released on drop. All methods may be called from many threads.
 pub trait Account: Send + Sync + Debug {
-    /// Makes it so many bytes in all.
+    /// Resizes the reservation to `bytes` in total.
     ///
     /// # Errors
-    /// [`Error::Memory`] if there are not so many; what is held stays as it is.
+    /// [`Error::Memory`] if the budget has too few bytes; the reservation then stays as it is.
     fn try_resize(&self, bytes: usize) -> Result<()>;
 }
 
-/// Whether who has an account can do with what it holds.
+/// Kind of an account's holder: it can spill or it cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// It puts things into files, and has its share of the budget.
+    /// The holder spills to files, and has its share of the budget.
     Spills,
-    /// It takes what there is, or fails.
+    /// The holder takes available memory, or fails.
     Keeps,
 }
 
-/// Where memory and temporary files come from. All methods may be called from many threads.
+/// Provider of memory and temporary files. All methods may be called from many threads.
 pub trait Resources: Send + Sync + Debug {
-    /// Bytes of all accounts.
+    /// Returns the bytes of all accounts together.
     fn limit(&self) -> usize;
 
-    /// A new account for something, of nothing so far.
+    /// Creates an empty account for `what`.
     fn account(&self, what: &'static str, holder: Holder) -> Box<dyn Account>;
 
-    /// An empty file that is gone when it is dropped, or when the process is; `None` if there is no place for files.
+    /// Creates an empty file that is removed when it is dropped or the process ends; `None` if
+    /// there is no directory for files.
     ///
     /// # Errors
     /// [`Error::Spill`].
     fn file(&self) -> Result<Option<Arc<dyn WriteAt>>>;
 
-    /// Counts what the files move.
+    /// Returns the ledger that counts the I/O of the files.
     fn ledger(&self) -> &Ledger;
 }
 
-/// A budget, shared by all who draw on it.
+/// A budget, shared by all its users.
 #[derive(Clone, Debug)]
 pub struct Budget(pub Arc<dyn Resources>);
 
 impl Budget {
-    /// So many bytes, and a directory for what does not fit.
+    /// Creates a budget of `bytes`, with a directory for spilled data.
     pub fn with_volume(bytes: usize, volume: Arc<dyn Volume>, ledger: Arc<Ledger>) -> Self {
         let fair = Arc::new(Mutex::new(Fair { limit: bytes, ..Fair::default() }));
         Self(Arc::new(Fixed { fair, limit: bytes, volume: Some(volume), ledger, files: AtomicU64::new(0) }))
     }
 
-    /// Room for somebody's things, none of it taken so far.
+    /// Creates an empty reservation.
     pub(crate) fn room(&self, what: &'static str, holder: Holder) -> Room {
         Room { account: self.0.account(what, holder), bytes: 0 }
     }
 }
 
 impl From<usize> for Budget {
-    /// So many bytes, and no place for what does not fit.
+    /// Creates a budget of `bytes` without a directory for spilled data.
     fn from(bytes: usize) -> Self {
         let fair = Arc::new(Mutex::new(Fair { limit: bytes, ..Fair::default() }));
         Self(Arc::new(Fixed { fair, limit: bytes, volume: None, ledger: Arc::default(), files: AtomicU64::new(0) }))
     }
 }
 
-/// What one holds, and has asked for.
+/// Reservation that remembers its size.
 #[derive(Debug)]
 pub(crate) struct Room {
     account: Box<dyn Account>,
@@ -81,7 +82,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Makes sure of so many bytes in all.
+    /// Ensures that at least `bytes` in total are reserved.
     pub fn hold(&mut self, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.account.try_resize(bytes)?;
@@ -90,16 +91,16 @@ impl Room {
         Ok(())
     }
 
-    /// Gives back what is more than so many bytes.
+    /// Releases the bytes above `bytes`.
     pub fn keep(&mut self, bytes: usize) {
-        // What was held may always be less.
+        // A reservation may always shrink.
         if bytes < self.bytes && self.account.try_resize(bytes).is_ok() {
             self.bytes = bytes;
         }
     }
 }
 
-/// What something takes when it has grown, and beside that while it does.
+/// Memory of a structure after it has grown, and extra memory while it grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
     after: usize,
@@ -107,17 +108,17 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Of what does not grow.
+    /// Returns the growth of a structure that does not grow.
     pub fn none(bytes: usize) -> Self {
         Self { after: bytes, beside: 0 }
     }
 
-    /// To `after` bytes, made of the last `beside`.
+    /// Returns a growth to `after` bytes that copies from `beside` bytes.
     pub fn new(after: usize, beside: usize) -> Self {
         Self { after, beside }
     }
 
-    /// Of a vector that `more` entries are added to, in one go or one by one.
+    /// Returns the growth of a vector to which `more` entries are added, at once or one by one.
     pub fn of_vec<T>(vec: &Vec<T>, more: usize) -> Self {
         let (wanted, mut capacity) = (vec.len() + more, vec.capacity());
         if wanted <= capacity {
@@ -130,19 +131,20 @@ impl Growth {
         Self { after: capacity * size_of::<T>(), beside: capacity / 2 * size_of::<T>() }
     }
 
-    /// Of both, one after the other.
+    /// Returns the growth of two structures that grow one after the other.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { after: self.after + other.after, beside: self.beside.max(other.beside) }
     }
 
-    /// At most.
+    /// Returns the peak of the memory, as an upper bound.
     pub fn bytes(self) -> usize {
         self.after + self.beside
     }
 }
 
-/// A budget of its own. Those who can spill have an even share each of what the others leave.
+/// A fixed budget. Each account that can spill has an even share of the bytes left by those that
+/// cannot.
 #[derive(Debug)]
 struct Fixed {
     fair: Arc<Mutex<Fair>>,
@@ -184,7 +186,7 @@ impl Resources for Fixed {
         let failed = |source| Error::Spill { directory: volume.name().into(), source };
         let name = format!("spill-{}", self.files.fetch_add(1, Relaxed));
         let file = volume.create(&name).map_err(failed)?;
-        // Without a name, it is gone with its last handle.
+        // The file has no name left, so it disappears with its last handle.
         volume.remove(&name).map_err(failed)?;
         Ok(Some(file))
     }
@@ -217,7 +219,7 @@ impl Account for FixedAccount {
 
 impl Drop for FixedAccount {
     fn drop(&mut self) {
-        // Less is never refused.
+        // A smaller reservation is never refused.
         let _ = self.try_resize(0);
         if self.holder == Holder::Spills {
             self.fair.lock().unwrap_or_else(PoisonError::into_inner).spillers -= 1;
@@ -240,7 +242,7 @@ mod tests {
         let mut other = budget.room("things", Holder::Spills);
         assert!(other.hold(31).is_err());
         other.hold(30).unwrap();
-        // What was held before may be kept.
+        // An earlier reservation may be kept.
         one.hold(60).unwrap();
         one.keep(10);
         assert!(one.hold(31).is_err());

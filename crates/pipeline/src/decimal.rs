@@ -1,21 +1,22 @@
-//! Decimals as the nearest double or real.
+//! Conversion of decimals to the nearest double or real.
 //!
-//! `value as f64 / 10^scale` rounds up to three times. The quotient is rounded once, and so exact, where both sides are
-//! doubles themselves: up to 2^53, and up to 10^22. All other decimals are written out and parsed, which rounds once.
+//! `value as f64 / 10^scale` rounds up to three times. If both operands are exact doubles, only the
+//! quotient is rounded, and the result is correct. That holds for values up to 2^53 and powers up
+//! to 10^22. All other decimals are formatted and parsed, which rounds once.
 
-/// Powers of ten that doubles hold.
+/// Powers of ten that are exact doubles.
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
 
-/// The largest integer up to which all are doubles.
+/// The largest integer up to which all integers are doubles.
 pub const EXACT_DOUBLES: u128 = 1 << 53;
 
 /// The largest scale whose power of ten is a double.
 pub const EXACT_SCALE: u8 = 22;
 
-/// `value / 10^scale`, rounded once.
+/// Returns `value / 10^scale`, rounded once.
 pub fn to_double(value: i128, scale: u8) -> f64 {
     match POWERS.get(usize::from(scale)) {
         Some(power) if scale == 0 || value.unsigned_abs() <= EXACT_DOUBLES => value as f64 / power,
@@ -23,9 +24,10 @@ pub fn to_double(value: i128, scale: u8) -> f64 {
     }
 }
 
-/// `value / 10^scale`, rounded once.
+/// Returns `value / 10^scale`, rounded once.
 pub fn to_real(value: i128, scale: u8) -> f32 {
-    /// The largest integer up to which all are reals, and powers of ten that reals hold.
+    /// The largest integer up to which all integers are reals, and the powers of ten that are
+    /// reals.
     const EXACT: u128 = 1 << 24;
     const SCALES: u8 = 10;
     match POWERS.get(usize::from(scale)) {

@@ -1,8 +1,9 @@
-//! Texts as codes.
+//! Strings as codes.
 //!
-//! Every text register is a code into a sorted dictionary, one for the whole pipeline: equal texts have equal codes,
-//! codes compare as texts do, and anything computed from a text is computed once per entry instead of once per row.
-//! Segments have dictionaries of their own; a source merges them and translates codes as blocks are loaded.
+//! A string register holds codes of one sorted dictionary for the whole pipeline. Equal strings
+//! have equal codes, and codes compare as their strings do. A function of a string is computed once
+//! per entry instead of once per row. Segments have dictionaries of their own; a source merges them
+//! and translates codes when it loads blocks.
 
 use std::fmt;
 
@@ -10,26 +11,29 @@ use arrow_array::{Array, ArrayRef, StringViewArray};
 
 use crate::{Interval, Result};
 
-/// Distinct texts in ascending order of their bytes.
+/// Distinct strings in ascending order of their bytes.
 #[derive(Debug)]
 pub struct Dictionary {
     texts: StringViewArray,
-    /// Its texts are still to come.
+    /// True if the strings are not known yet.
     is_expected: bool,
 }
 
 impl Dictionary {
-    /// From texts that are sorted, distinct and not NULL, as segments keep them.
+    /// Creates a dictionary from strings that are sorted, distinct and not NULL, as segments store
+    /// them.
     pub fn from_sorted(texts: StringViewArray) -> Self {
         Self { texts, is_expected: false }
     }
 
-    /// Takes the place of a dictionary whose texts are not known yet: nobody can say that they are another's.
+    /// Creates a placeholder for a dictionary whose strings are not known yet. It is not the same
+    /// as any other dictionary.
     pub fn expected() -> Self {
         Self { texts: StringViewArray::new_null(0), is_expected: true }
     }
 
-    /// From any texts, with the code that each of them gets. NULLs get code 0, which means nothing.
+    /// Creates a dictionary from any strings. Also returns the code of each of them. NULLs get code
+    /// 0, which means nothing.
     pub fn from_unsorted(texts: &StringViewArray) -> (Self, Vec<u32>) {
         let mut sorted: Vec<&str> = texts.iter().flatten().collect();
         sorted.sort_unstable();
@@ -39,7 +43,7 @@ impl Dictionary {
         (Self::from_sorted(StringViewArray::from_iter_values(sorted)), codes)
     }
 
-    /// All texts of several dictionaries, with the new code of each old code of each of them.
+    /// Merges several dictionaries. Also returns the new code of each old code of each dictionary.
     pub fn merge(parts: &[&Self]) -> (Self, Vec<Vec<u32>>) {
         let mut sorted: Vec<&str> = parts.iter().flat_map(|part| part.texts.iter().flatten()).collect();
         sorted.sort_unstable();
@@ -50,27 +54,28 @@ impl Dictionary {
         (Self::from_sorted(StringViewArray::from_iter_values(sorted)), codes)
     }
 
-    /// Where another dictionary has its texts; `None` if that does not have all of them.
+    /// Returns the codes of its strings in another dictionary; `None` if that dictionary lacks one
+    /// of them.
     pub(crate) fn codes_in(&self, other: &Self) -> Option<Vec<u32>> {
         self.texts.iter().flatten().map(|text| other.code_of(text).ok()).collect()
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 
-    /// The texts, by code.
+    /// Returns the strings, by code.
     pub fn texts(&self) -> &StringViewArray {
         &self.texts
     }
 
-    /// The code of a text: `Err` has where it would be inserted.
+    /// Returns the code of a string, or `Err` with its insertion point.
     pub fn code_of(&self, text: &str) -> std::result::Result<u32, u32> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -89,27 +94,29 @@ impl Dictionary {
     }
 }
 
-/// Something computed from one text: a predicate, a part of it, its length. Called once per dictionary, or for the rows
-/// of a vector whose texts are read late, by many threads.
+/// A function of one string: a predicate, a part of it, its length. Many threads call it, once per
+/// dictionary, or for the rows of a vector whose strings are read late.
 pub trait DictionaryFunction: fmt::Debug + Send + Sync {
-    /// How it is printed, with `$` for the text.
+    /// Returns the printed form, with `$` for the string.
     fn name(&self) -> String;
 
-    /// The results for `texts`, which may be NULL: Boolean, Int64, Float64 or Utf8View, one per text.
+    /// Returns the results for `texts`, which may be NULL: Boolean, Int64, Float64 or Utf8View, one
+    /// per string.
     ///
     /// # Errors
-    /// Whatever the function refuses, as [`Error::Unsupported`](crate::Error::Unsupported). It must refuse only what it
-    /// would refuse for a row; and since it sees texts that no row uses, and rows that other conditions leave out, it
-    /// fails no query: whoever else can run it decides.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for any string that the function refuses.
+    /// It must refuse only strings that it would refuse for a row. It also sees strings that no row
+    /// uses, and rows that other conditions leave out, so its error does not fail the query: an
+    /// executor that can run the query otherwise decides.
     fn apply(&self, texts: &StringViewArray) -> Result<ArrayRef>;
 
-    /// Whether there are texts that it refuses. Such a function of late texts is applied only to rows that need it, after
-    /// all that cannot fail.
+    /// Returns true if there are strings that it refuses. Such a function of late strings is
+    /// applied only to rows that need it, after all expressions that cannot fail.
     fn can_fail(&self) -> bool {
         true
     }
 
-    /// What results that are integers lie within, whatever the texts are.
+    /// Returns the bounds of integer results, for any string.
     fn interval(&self) -> Interval {
         Interval::new(i64::MIN.into(), i64::MAX.into())
     }

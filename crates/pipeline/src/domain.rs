@@ -1,8 +1,9 @@
-//! What is known of a register before any row is seen: its type, whether it may be NULL, and which values it can hold.
+//! Static knowledge of a register: its type, its nullability, and the values it can hold.
 //!
-//! There is one integer type. Integers, decimals (unscaled), dates and timestamps are all of it; how many bits a
-//! backend gives a register follows from its [`Interval`], which comes from zone maps and is carried through every
-//! expression. So a DECIMAL(38, 4) product whose values fit 32 bits is computed in 32 bits.
+//! There is one integer type. Integers, decimals (unscaled), dates and timestamps all use it. The
+//! number of bits that a backend gives a register follows from its [`Interval`], which starts from
+//! zone maps and propagates through every expression. Thus a DECIMAL(38, 4) product whose values
+//! fit 32 bits is computed in 32 bits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub enum Type {
     Double,
     /// A code of a sorted dictionary.
     Text,
-    /// The number of a row whose text is read when somebody asks for it: equal texts may have different numbers, and
-    /// their order means nothing.
+    /// The number of a row whose string is read on demand. Equal strings may have different
+    /// numbers, and the order of numbers means nothing.
     LateText,
 }
 
@@ -47,27 +48,27 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Every integer there is.
+    /// All integers.
     pub const ALL: Self = Self { min: i128::MIN, max: i128::MAX };
     /// No integer.
     pub const EMPTY: Self = Self { min: i128::MAX, max: i128::MIN };
 
-    /// From `min` to `max`.
+    /// Creates the interval from `min` to `max`.
     pub const fn new(min: i128, max: i128) -> Self {
         Self { min, max }
     }
 
-    /// One integer.
+    /// Creates the interval of one integer.
     pub const fn of(value: i128) -> Self {
         Self { min: value, max: value }
     }
 
-    /// Whether there is none.
+    /// Returns true if it holds no integer.
     pub fn is_empty(self) -> bool {
         self.min > self.max
     }
 
-    /// How many there are, if that fits.
+    /// Returns the number of integers, if it fits.
     pub fn count(self) -> Option<u128> {
         if self.is_empty() {
             return Some(0);
@@ -75,12 +76,12 @@ impl Interval {
         self.max.checked_sub(self.min).map(|span| span as u128 + 1)
     }
 
-    /// Whether all of `other` lies within.
+    /// Returns true if all of `other` lies within.
     pub fn contains(self, other: Self) -> bool {
         other.is_empty() || self.min <= other.min && other.max <= self.max
     }
 
-    /// The least interval around both.
+    /// Returns the least interval around both.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         match (self.is_empty(), other.is_empty()) {
@@ -90,23 +91,23 @@ impl Interval {
         }
     }
 
-    /// What both hold.
+    /// Returns the integers that both hold.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { min: self.min.max(other.min), max: self.max.min(other.max) }
     }
 
-    /// The greatest distance from zero, saturated.
+    /// Returns the greatest distance from zero, saturated.
     pub fn magnitude(self) -> u128 {
         if self.is_empty() { 0 } else { self.min.unsigned_abs().max(self.max.unsigned_abs()) }
     }
 
-    /// All sums; `None` if some do not fit 128 bits.
+    /// Returns the interval of all sums; `None` if some do not fit 128 bits.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.map2(other, i128::checked_add, |b| b)
     }
 
-    /// All differences.
+    /// Returns the interval of all differences; `None` if some do not fit 128 bits.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.map2(other, i128::checked_sub, |b| Self { min: b.max, max: b.min })
     }
@@ -119,7 +120,7 @@ impl Interval {
         Some(Self { min: f(self.min, other.min)?, max: f(self.max, other.max)? })
     }
 
-    /// All products.
+    /// Returns the interval of all products; `None` if some do not fit 128 bits.
     pub fn checked_mul(self, other: Self) -> Option<Self> {
         if self.is_empty() || other.is_empty() {
             return Some(Self::EMPTY);
@@ -142,49 +143,50 @@ impl fmt::Display for Interval {
     }
 }
 
-/// All that is known of a register.
+/// Static knowledge of a register.
 #[derive(Clone, Debug)]
 pub struct Domain {
     /// Its type.
     pub ty: Type,
-    /// Whether it may be NULL.
+    /// True if the register may be NULL.
     pub nullable: bool,
-    /// The integers, codes or rows it can hold; [`Interval::ALL`] for other types.
+    /// The integers, codes or row numbers it can hold; [`Interval::ALL`] for doubles.
     pub interval: Interval,
-    /// What the codes of a text stand for.
+    /// Dictionary of the codes of a string.
     pub dictionary: Option<Arc<Dictionary>>,
-    /// What the numbers of a late text stand for.
+    /// Strings behind the numbers of a late string.
     pub late: Option<Arc<LateTexts>>,
 }
 
 impl Domain {
-    /// Integers.
+    /// Creates the domain of integers.
     pub fn int(interval: Interval, nullable: bool) -> Self {
         Self { ty: Type::Int, nullable, interval, dictionary: None, late: None }
     }
 
-    /// True, false.
+    /// Creates the domain of booleans.
     pub fn bool(nullable: bool) -> Self {
         Self { ty: Type::Bool, nullable, interval: Interval::new(0, 1), dictionary: None, late: None }
     }
 
-    /// Doubles.
+    /// Creates the domain of doubles.
     pub fn double(nullable: bool) -> Self {
         Self { ty: Type::Double, nullable, interval: Interval::ALL, dictionary: None, late: None }
     }
 
-    /// Texts of a dictionary.
+    /// Creates the domain of strings of a dictionary.
     pub fn text(dictionary: Arc<Dictionary>, nullable: bool) -> Self {
         let interval = Interval::new(0, dictionary.len() as i128 - 1);
         Self { ty: Type::Text, nullable, interval, dictionary: Some(dictionary), late: None }
     }
 
-    /// Texts that are read late.
+    /// Creates the domain of strings that are read late.
     pub fn late_text(texts: Arc<LateTexts>, nullable: bool) -> Self {
         Self { ty: Type::LateText, nullable, interval: texts.numbers(), dictionary: None, late: Some(texts) }
     }
 
-    /// What a reason calls texts that nothing can be done with but to read them; `None` for all else.
+    /// Returns the name of late strings for an error message; `None` for other types. Late strings
+    /// support no operation other than a read.
     pub(crate) fn late_name(&self) -> Option<String> {
         let unnamed = || "texts that are stored without a dictionary".into();
         (self.ty == Type::LateText).then(|| self.late.as_ref().map_or_else(unnamed, |texts| texts.name()))

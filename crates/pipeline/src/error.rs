@@ -1,71 +1,71 @@
-//! What can go wrong while a pipeline runs.
+//! Errors of a running pipeline.
 
 /// The result of running a pipeline.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// Error of a pipeline.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A segment could not be read, or is corrupt.
     #[error(transparent)]
     Segment(#[from] onehop_segment::Error),
 
-    /// A result does not fit its type. Whether it is raised does not depend on the order of rows.
+    /// A result does not fit its type. The order of rows does not affect if this error is raised.
     #[error("{type_name} out of range in {expression}")]
     OutOfRange {
-        /// The type that was to hold it.
+        /// The type of the result.
         type_name: String,
-        /// What was computed.
+        /// The failing expression.
         expression: String,
-        /// What to do about it, if the expression has a label.
+        /// A remedy, if the expression has a label.
         hint: Option<&'static str>,
     },
 
     /// A division by zero.
     #[error("division by zero in {expression}")]
     DivisionByZero {
-        /// What was computed.
+        /// The failing expression.
         expression: String,
     },
 
     /// The memory budget is too small.
     #[error("{what} needs {needed} bytes, and {available} are left of the memory limit")]
     Memory {
-        /// What needs it.
+        /// The component that needs the memory.
         what: String,
         /// Bytes it needs.
         needed: usize,
-        /// Bytes there are.
+        /// Bytes available.
         available: usize,
     },
 
-    /// What did not fit in memory could not be put into files, or not be read again.
+    /// A spill to a file failed, or spilled data could not be read again.
     #[error("cannot spill to {directory}: {source}")]
     Spill {
-        /// Where the files are.
+        /// Location of the files.
         directory: String,
-        /// What went wrong.
+        /// The error of the storage.
         source: onehop_io::Error,
     },
 
-    /// Something went wrong with a device that the program was to run on; another may well run it.
+    /// The device that was to run the program failed; another device may be able to run it.
     #[error("{device}: {what}")]
     Device {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// What it said, or did not do.
+        /// The failure that it reported or caused.
         what: String,
     },
 
-    /// Nobody wants the answer any more.
+    /// The client no longer wants the answer.
     #[error("the query was cancelled")]
     Cancelled,
 
-    /// The program breaks a rule of the representation; whoever made it has a bug.
+    /// The program breaks a rule of the representation, which is a bug of its producer.
     #[error("invalid pipeline: {0}")]
     Invalid(String),
 
-    /// The backend has no code for this; it says so before it reads any row.
+    /// The backend has no code for this. It reports the error before it reads any row.
     #[error("not supported: {0}")]
     Unsupported(String),
 }

@@ -1,12 +1,13 @@
-//! What is computed from registers.
+//! Expressions over registers.
 //!
-//! Logic is SQL's: three-valued, comparisons and arithmetic with NULL are NULL. Arithmetic on integers is exact, and
-//! an error where the result does not fit the [`Bounds`] of its type.
+//! Logic is SQL's three-valued logic: comparisons and arithmetic with NULL are NULL. Integer
+//! arithmetic is exact. A result that does not fit the [`Bounds`] of its type is an error.
 //!
-//! What can fail, fails only for a row that needs it: in a CASE or COALESCE, if the branches or arguments before it leave
-//! the row to it; in an AND (an OR), if none of the conditions that are looked at before it is false (true), and those
-//! are all that cannot fail, then those that can, in the order written. Whether something can fail is decided by
-//! [`bind`](crate::bind), from what its registers hold.
+//! An expression fails only for a row that needs it. In a CASE or COALESCE, a row needs a branch or
+//! argument if those before it leave the row to it. In an AND (an OR), a row needs a condition if
+//! no condition evaluated before it is false (true). Conditions that cannot fail are evaluated
+//! first, followed by those that can, in the order written. [`bind`](crate::bind) decides if an
+//! expression can fail, from the domains of its registers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// The same comparison with its sides exchanged.
+    /// Returns the same comparison with its sides exchanged.
     #[must_use]
     pub fn mirrored(self) -> Self {
         match self {
@@ -84,7 +85,7 @@ pub struct Bounds {
     pub min: i128,
     /// The greatest.
     pub max: i128,
-    /// What users call the type.
+    /// The type's name for users.
     pub type_name: &'static str,
 }
 
@@ -93,12 +94,12 @@ impl Bounds {
     pub const NONE: Self = Self { min: i128::MIN, max: i128::MAX, type_name: "a 128-bit integer" };
 }
 
-/// What errors say of an expression, in the words of whoever wrote the query.
+/// Description of an expression for errors, in the words of the query's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The expression.
     pub text: String,
-    /// What to do where its result is out of range.
+    /// A remedy if its result is out of range.
     pub hint: &'static str,
 }
 
@@ -109,7 +110,7 @@ pub enum Expr {
     Register(usize),
     /// A literal.
     Literal(Value),
-    /// Two integers or two doubles.
+    /// Arithmetic on two integers or two doubles.
     Arithmetic {
         /// The operator.
         op: ArithmeticOp,
@@ -117,10 +118,10 @@ pub enum Expr {
         left: Box<Expr>,
         /// Its right side.
         right: Box<Expr>,
-        /// What an integer result must fit.
+        /// Bounds of an integer result.
         bounds: Bounds,
     },
-    /// Two integers, two doubles, two booleans, or two texts.
+    /// Comparison of two integers, two doubles, two booleans, or two strings.
     Compare {
         /// The operator.
         op: CompareOp,
@@ -129,24 +130,24 @@ pub enum Expr {
         /// Its right side.
         right: Box<Expr>,
     },
-    /// All of them.
+    /// True if all are true.
     And(Vec<Expr>),
-    /// Any of them.
+    /// True if any is true.
     Or(Vec<Expr>),
-    /// Not it.
+    /// Negation.
     Not(Box<Expr>),
-    /// Never NULL itself.
+    /// True if the value is NULL; never NULL itself.
     IsNull(Box<Expr>),
-    /// One of a list of integers without NULLs.
+    /// True if the value is in a list of integers without NULLs.
     In {
-        /// What is looked for.
+        /// The value to look up.
         expr: Box<Expr>,
         /// The list.
         list: Vec<i128>,
     },
-    /// A function of a text.
+    /// A function of a string.
     Lookup {
-        /// The text.
+        /// The string.
         text: Box<Expr>,
         /// The function.
         function: Arc<dyn DictionaryFunction>,
@@ -158,7 +159,7 @@ pub enum Expr {
         /// The value without a true condition; NULL if there is none.
         otherwise: Option<Box<Expr>>,
     },
-    /// The first that is not NULL.
+    /// The first value that is not NULL.
     Coalesce(Vec<Expr>),
     /// An integer as a double, divided by a power of ten.
     ToDouble {
@@ -167,16 +168,17 @@ pub enum Expr {
         /// Digits after the point.
         scale: u8,
     },
-    /// A decimal at another scale: multiplied by a power of ten, or divided by one and rounded half away from zero.
+    /// A decimal at another scale: multiplied by a power of ten, or divided by one and rounded half
+    /// away from zero.
     Rescale {
         /// The decimal.
         expr: Box<Expr>,
         /// Digits more (or, if negative, less) after the point.
         digits: i8,
-        /// What the result must fit.
+        /// Bounds of the result.
         bounds: Bounds,
     },
-    /// An expression with a label for its errors; not for those of what it is made of.
+    /// An expression with a label for its own errors, not for those of its operands.
     Labelled {
         /// The label.
         label: Arc<Label>,
@@ -193,28 +195,28 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// A literal integer.
+    /// Creates a literal integer.
     pub fn int(value: impl Into<i128>) -> Self {
         Self::Literal(Value::Int(value.into()))
     }
 
-    /// A comparison.
+    /// Creates a comparison.
     pub fn compare(op: CompareOp, left: Expr, right: Expr) -> Self {
         Self::Compare { op, left: Box::new(left), right: Box::new(right) }
     }
 
-    /// Arithmetic.
+    /// Creates an arithmetic expression.
     pub fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr, bounds: Bounds) -> Self {
         Self::Arithmetic { op, left: Box::new(left), right: Box::new(right), bounds }
     }
 
-    /// The same with a label.
+    /// Adds a label for errors.
     #[must_use]
     pub fn labelled(self, text: String, hint: &'static str) -> Self {
         Self::Labelled { label: Arc::new(Label { text, hint }), expr: Box::new(self) }
     }
 
-    /// Whether it reads values of a register, rather than only whether they are NULL.
+    /// Returns true if it reads values of a register, beyond a test of it for NULL.
     pub fn reads_values_of(&self, register: usize) -> bool {
         match self {
             Self::IsNull(expr) if matches!(**expr, Self::Register(_)) => false,

@@ -1,16 +1,18 @@
-//! Sums over the rows that a program would collect, for fits of linear models on devices: what a processor's threads add up
-//! of chunks, whoever has the rows in its memory adds up there, and only the sums come back.
+//! Sums over the rows that a program would collect, for fits of linear models on devices. Threads
+//! of a processor sum chunks; on a device, the processor that holds the rows in its memory computes
+//! the sums there, and only the sums return.
 //!
-//! A program is one whose last sink is `Collect`; its columns are features and then a target, integers, booleans or doubles. A
-//! row with a NULL among them is left out. What is added up is [`Sums`]; it comes as [`Parts`], which whoever asked adds, so
-//! that nothing is lost on the way: a part is what a part of the rows comes to.
+//! The last sink of the program is `Collect`. Its columns are features followed by a target:
+//! integers, booleans or doubles. A row with a NULL in any of them is left out. [`Sums`] defines
+//! the sums. They return as [`Parts`], one per part of the rows. The caller adds the parts, so no
+//! precision is lost in between.
 //!
 //! ```text
-//! Sums::Columns   rows │ rows with a NULL │ of each column: Σ(x - c)  Σ(x - c)²  least  greatest  values of no use
-//! Sums::Model     log-likelihood, or the sum of squares │ rows on the wrong side │ gradient │ information
+//! Columns  rows │ rows with a NULL │ per column: Σ(x - c)  Σ(x - c)²  least  greatest  unusable
+//! Model    log-likelihood, or sum of squares │ misclassified rows │ gradient │ information
 //! ```
-//! With z the scaled features, and 1 for the intercept before them, the gradient is `Σ r z`, the information `Σ w z z'`, its
-//! lower triangle row by row; `eta` is `coefficients · z`:
+//! Let z be the scaled features, preceded by a 1 for the intercept. The gradient is `Σ r z`. The
+//! information is `Σ w z z'`, its lower triangle row by row. `eta` is `coefficients · z`:
 //! - [`Family::Logistic`]: `p = 1 / (1 + exp(-eta))`, `w = p (1 - p)`, `r = y - p`;
 //! - [`Family::Gaussian`]: `w = 1`, `r = y - target centre - eta`.
 
@@ -19,24 +21,25 @@ use std::fmt::Debug;
 use crate::Result;
 use crate::backend::{Control, DeviceRan};
 
-/// Words of [`Sums::Columns`] before those of columns.
+/// Words of [`Sums::Columns`] before those of the columns.
 pub const ROW_WORDS: usize = 2;
-/// Words of a column: its sum, its squares, the least, the greatest, and how many of its values are of no use, which are
-/// those that are no finite numbers, and of a label all but 0 and 1.
+/// Words of a column: its sum, its sum of squares, the least, the greatest, and the number of
+/// unusable values. A value is unusable if it is no finite number, or if it belongs to a label and
+/// is neither 0 nor 1.
 pub const COLUMN_WORDS: usize = 5;
 /// Words of [`Sums::Model`] before the gradient.
 pub const GRADIENT: usize = 2;
 
-/// What the target is, given the features.
+/// Distribution of the target, given the features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// 0 or 1, with a probability whose logit is linear.
     Logistic,
-    /// Linear, but for errors of one variance.
+    /// Linear, with errors of one variance.
     Gaussian,
 }
 
-/// What values of the target there may be.
+/// Possible values of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// 0 and 1.
@@ -45,33 +48,33 @@ pub enum Target {
     Number,
 }
 
-/// What is added up in a pass over the rows.
+/// The sums that one pass over the rows computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sums {
-    /// What there is to know of each column, around a centre, features first.
+    /// Statistics of each column around a centre, features first.
     Columns {
-        /// Of each feature and the target.
+        /// Centre of each feature and of the target.
         centres: Vec<f64>,
-        /// What values of the target there may be.
+        /// Possible values of the target.
         target: Target,
     },
-    /// A model at a place.
+    /// A model at one point of its parameter space.
     Model {
-        /// What it is a model of.
+        /// Distribution of the modeled target.
         family: Family,
-        /// Of each feature: `z = (x - centre) * scale`.
+        /// Centre of each feature: `z = (x - centre) * scale`.
         centres: Vec<f64>,
-        /// Of each feature.
+        /// Scale of each feature.
         scales: Vec<f64>,
-        /// What a target that is a number is moved by.
+        /// Centre that is subtracted from a numeric target.
         target_centre: f64,
-        /// The intercept, and one of each scaled feature.
+        /// The intercept, and one coefficient per scaled feature.
         coefficients: Vec<f64>,
     },
 }
 
 impl Sums {
-    /// Words of a part, of so many features.
+    /// Returns the number of words in a part with `features` features.
     pub fn words(&self, features: usize) -> usize {
         let terms = features + 1;
         match self {
@@ -81,32 +84,34 @@ impl Sums {
     }
 }
 
-/// Sums, in parts that are in an order: the same rows give the same parts.
+/// Partial sums in a fixed order: the same rows give the same parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// Words of each.
+    /// Words of one part.
     pub words: usize,
-    /// One part after the other.
+    /// The parts, one after the other.
     pub values: Vec<f64>,
 }
 
 impl Parts {
-    /// The parts, in their order.
+    /// Returns the parts in their order.
     pub fn each(&self) -> impl Iterator<Item = &[f64]> {
         self.values.chunks_exact(self.words.max(1))
     }
 }
 
-/// Says what is wanted next, knowing what came of the last: nothing, and it is over. The first time there is no last.
+/// Returns the next sums to compute, given the parts of the last ones, or `None` to end. The first
+/// call gets no parts.
 pub type Next<'a> = dyn FnMut(Option<&Parts>) -> Result<Option<Sums>> + 'a;
 
-/// A program over whose rows a device can add up; as often as it is asked to.
+/// A program whose rows a device can sum, any number of times.
 pub trait Fit: Debug + Send + Sync {
-    /// Adds up what `next` wants, until it wants no more. Blocks until it is done. What came of the whole.
+    /// Computes the sums that `next` requests, until it requests no more. Blocks until then.
+    /// Returns the execution statistics of the whole run.
     ///
     /// # Errors
-    /// Those of the data, as on the CPU; those of `next`; [`Cancelled`](crate::Error::Cancelled) soon after it was;
-    /// [`Memory`](crate::Error::Memory) if the columns do not fit on the device;
-    /// [`Device`](crate::Error::Device) for all that went wrong with the device itself.
+    /// Those of the data, as on the CPU; those of `next`; [`Cancelled`](crate::Error::Cancelled)
+    /// soon after a cancellation; [`Memory`](crate::Error::Memory) if the columns do not fit on the
+    /// device; [`Device`](crate::Error::Device) for any failure of the device itself.
     fn run(&self, control: &Control<'_>, next: &mut Next<'_>) -> Result<DeviceRan>;
 }

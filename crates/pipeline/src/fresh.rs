@@ -1,7 +1,8 @@
-//! Rows that a table has in memory, beside those of its segments: fresh rows, as record batches.
+//! Fresh rows: rows that a table has in memory, beside those of its segments, as record batches.
 //!
-//! A column is made plain when a pipeline asks for it first, and kept with the rows: the next query finds it there. Rows
-//! never change; those that are deleted are marked beside them, as those of segments are, by runs of [`BLOCK_ROWS`].
+//! A column becomes plain when a pipeline first requests it. The plain column stays with the rows,
+//! so the next query reuses it. Rows never change. Deleted rows are marked beside them by runs of
+//! [`BLOCK_ROWS`], as those of segments are.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,43 +18,43 @@ use crate::{BatchSourceBuilder, Domain, Error, Interval, Result};
 #[derive(Debug)]
 pub struct FreshChunk {
     batch: RecordBatch,
-    /// Those of its columns that somebody has asked for.
+    /// Plain form of the columns that a pipeline has requested.
     columns: Vec<OnceLock<Arc<FreshColumn>>>,
 }
 
-/// A column as pipelines read it.
+/// A column in the form that pipelines read.
 #[derive(Debug)]
 pub(crate) struct FreshColumn {
     plain: Arc<Plain>,
-    /// Codes of texts are those of a dictionary of its own.
+    /// Domain of the column. Codes of strings refer to a dictionary of its own.
     pub domain: Domain,
-    /// What the integers of each run lie within.
+    /// Bounds of the integers of each run.
     intervals: Vec<Interval>,
 }
 
 impl FreshChunk {
-    /// The rows of a batch, of which texts are `Utf8View`.
+    /// Wraps the rows of a batch, whose strings are `Utf8View`.
     pub fn new(batch: RecordBatch) -> Self {
         let columns = (0..batch.num_columns()).map(|_| OnceLock::new()).collect();
         Self { batch, columns }
     }
 
-    /// Its rows, deleted ones among them.
+    /// Returns its rows, deleted ones included.
     pub fn batch(&self) -> &RecordBatch {
         &self.batch
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.batch.num_rows()
     }
 
-    /// How many rows of a column are NULL.
+    /// Returns the number of rows that are NULL in a column.
     pub(crate) fn null_count(&self, index: usize) -> usize {
         self.batch.columns().get(index).map_or(0, |column| column.null_count())
     }
 
-    /// A column, made plain if nobody has before.
+    /// Returns a column, and makes it plain on the first call.
     pub(crate) fn column(&self, index: usize) -> Result<&Arc<FreshColumn>> {
         let missing = || Error::Invalid(format!("no column {index} of fresh rows"));
         let column = self.columns.get(index).ok_or_else(missing)?;
@@ -76,12 +77,12 @@ impl FreshColumn {
     }
 }
 
-/// A chunk, and which of its rows are deleted: run and row of it, as block and row of a segment.
+/// A chunk and its deleted rows, by run and row of the chunk as by block and row of a segment.
 #[derive(Clone, Debug)]
 pub struct FreshRun {
     /// The rows.
     pub chunk: Arc<FreshChunk>,
-    /// Those that are gone.
+    /// The deleted rows.
     pub deleted: Option<Arc<DeletedRows>>,
 }
 
@@ -96,7 +97,7 @@ pub(crate) struct FreshMorsel {
 }
 
 impl FreshMorsel {
-    /// The morsels of chunks.
+    /// Returns the morsels of chunks.
     pub fn of(runs: &[FreshRun]) -> Vec<Self> {
         let of_chunk = |(number, FreshRun { chunk, deleted }): (usize, &FreshRun)| {
             let (chunk, deleted) = (Arc::clone(chunk), deleted.clone());
@@ -110,27 +111,28 @@ impl FreshMorsel {
         runs.iter().enumerate().flat_map(of_chunk).collect()
     }
 
-    /// Its first row in the chunk.
+    /// Returns its first row in the chunk.
     pub fn first(&self) -> usize {
         self.run * BLOCK_ROWS
     }
 
-    /// How many rows there are, deleted ones among them.
+    /// Returns the number of rows, deleted ones included.
     pub fn rows(&self) -> usize {
         (self.chunk.rows() - self.first()).min(BLOCK_ROWS)
     }
 
-    /// 1 for each of its rows that is not NULL in a column, 0 for others; empty if none is NULL.
+    /// Returns 1 for each of its rows that is not NULL in a column, 0 for others; empty if none is
+    /// NULL.
     fn valid(&self, index: usize) -> Vec<u8> {
         let nulls = self.chunk.batch.columns().get(index).and_then(|column| column.nulls().cloned());
         let nulls = nulls.map(|nulls| nulls.slice(self.first(), self.rows())).filter(|nulls| nulls.null_count() > 0);
         nulls.map_or_else(Vec::new, |nulls| nulls.iter().map(u8::from).collect())
     }
 
-    /// The texts of a column.
+    /// Returns the strings of a column.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has none.
+    /// [`Error::Invalid`] if the column has none.
     pub fn texts(&self, index: usize) -> Result<StringViewArray> {
         let column = self.chunk.batch.columns().get(index);
         let texts = column.and_then(|column| column.as_string_view_opt());
@@ -138,23 +140,23 @@ impl FreshMorsel {
         Ok(texts.slice(self.first(), self.rows()))
     }
 
-    /// What the integers of a column lie within.
+    /// Returns the bounds of the integers of a column in this morsel.
     pub fn interval(&self, column: &FreshColumn) -> Interval {
         column.intervals.get(self.run).copied().unwrap_or(Interval::ALL)
     }
 
-    /// Its rows of a column.
+    /// Returns its rows of a column.
     pub fn block(&self, column: &FreshColumn) -> Block {
         Block::of_plain(Arc::clone(&column.plain), self.first(), self.rows())
     }
 
-    /// Its rows of a column of texts, whose codes stand for what `codes` says.
+    /// Returns its rows of a string column, with each code translated by `codes`.
     pub fn block_of_texts(&self, column: &FreshColumn, codes: &[u32]) -> Block {
         let plain = column.plain.translated(self.first()..self.first() + self.rows(), codes);
         Block::of_plain(Arc::new(plain), 0, self.rows())
     }
 
-    /// The numbers of its rows, from `first` on, for a column of texts that are read late.
+    /// Returns the numbers of its rows, from `first` on, for a column of late strings.
     pub fn block_of_numbers(&self, first: u64, index: usize) -> Block {
         let numbers = (first..first + self.rows() as u64).map(|number| number as i64).collect();
         let plain = Plain { values: PlainValues::I64(numbers), valid: self.valid(index) };

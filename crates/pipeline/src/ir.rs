@@ -1,53 +1,57 @@
-//! The program: pipelines that build join tables, and a last one whose sink is the answer.
+//! The program: pipelines that build join tables, followed by one whose sink is the answer.
 //!
 //! ```text
 //! table 0 = date                      a source, by its number and name
 //!   %0 d_datekey int[19920101..19981231]
 //!   %1 d_year int[1992..1998]
 //!   filter %1 = 1993                  keeps rows for which it is true
-//!   build key (%0) payload ()         a join table: what a key finds
+//!   build key (%0) payload ()         a join table: the rows that a key finds
 //! result = lineorder
 //!   %0 lo_orderdate int[..] ...
-//!   inner probe table 0 key (%0)      keeps rows that find something; payload becomes registers
+//!   inner probe table 0 key (%0)      keeps rows with a match; payload becomes registers
 //!   %4 = (%2 * %3)                    a map: computed when it is first needed
 //!   aggregate by () sum(%4)           the sink
 //! ```
 //!
-//! Registers are numbered in the order they appear: the source's columns, then what each step adds. A step reads only
-//! registers before it. Filters and probes that cannot fail may be carried out in any order that respects this. Those
-//! that can fail see only rows that all others let through, unless these read what they bring, and stay in the order
-//! that they are written in. A filter on an AND is as many filters as it has conditions. A map is computed for the rows
-//! that come to the first step that reads it.
+//! Registers are numbered in order of appearance: the source's columns, then the registers that
+//! each step adds. A step reads only registers before it. Filters and probes that cannot fail may
+//! run in any order that respects this. Steps that can fail stay in the order in which they are
+//! written. They see only rows that all other steps let through, except those steps that read their
+//! results. A filter on an AND counts as one filter per condition. A map is computed for the rows
+//! that reach the first step that reads it.
 
 use std::fmt;
 
 use crate::{Domain, Error, Expr, Result, Type, bind};
 
-/// The most rows that [`Sink::Top`] gives: of more, all of them are sorted in as little time, and spilled.
+/// The most rows of [`Sink::Top`]. For more rows, a full sort takes as little time, and it can
+/// spill.
 pub const MOST_TOP_ROWS: usize = 1 << 16;
 
-/// Pipelines in the order they run. All but the last end in [`Sink::Build`], and table `i` is what pipeline `i` built.
+/// Pipelines in execution order. All but the last end in [`Sink::Build`], and table `i` is built by
+/// pipeline `i`.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The pipelines.
     pub pipelines: Vec<Pipeline>,
 }
 
-/// Rows from a source through steps into a sink.
+/// Rows that flow from a source through steps into a sink.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
-    /// Which of the program's sources it reads.
+    /// Number of the program's source that it reads.
     pub source: usize,
     /// The source's columns that become registers 0, 1, ...
     pub columns: Vec<usize>,
-    /// What happens to the rows.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Where they end.
+    /// The sink of the rows.
     pub sink: Sink,
 }
 
 impl Program {
-    /// Whether it needs to know values of a source's column, rather than only whether they are NULL, to count them.
+    /// Returns true if the program needs the values of a source's column. Counting only needs its
+    /// NULLs.
     pub fn reads_values_of(&self, source: usize, column: usize) -> bool {
         self.pipelines.iter().filter(|pipeline| pipeline.source == source).any(|pipeline| {
             let registers = pipeline.columns.iter().enumerate().filter(|(_, of)| **of == column);
@@ -75,14 +79,14 @@ impl Pipeline {
     }
 }
 
-/// One thing that happens to rows.
+/// One operation on rows.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Keeps rows for which it is true.
     Filter(Expr),
     /// Adds a register.
     Map(Expr),
-    /// Looks a key up in a join table. A key with a NULL finds nothing.
+    /// Looks up a key in a join table. A key with a NULL finds nothing.
     Probe(Probe),
 }
 
@@ -91,121 +95,126 @@ pub enum Step {
 pub struct Probe {
     /// The table: the number of the pipeline that built it.
     pub table: usize,
-    /// Which rows go on.
+    /// Rows that pass the probe.
     pub kind: JoinKind,
-    /// The key: as many integers, booleans or texts as the table's.
+    /// The key: as many integers, booleans or strings as in the table's key.
     pub keys: Vec<Expr>,
-    /// The table's payload columns that become registers. Those of a semi or anti join are for its condition only.
+    /// The table's payload columns that become registers. In a semi or anti join, only its
+    /// condition may read them.
     pub payload: Vec<usize>,
-    /// What a match of a left, semi or anti join has to meet to be one. It reads this probe's payload, and cannot fail.
+    /// Additional condition on the matches of a left, semi or anti join. It reads this probe's
+    /// payload, and cannot fail.
     pub condition: Option<Expr>,
 }
 
-/// Which rows of the probing side go on.
+/// Rows of the probe side that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinKind {
-    /// One for every match.
+    /// One row for every match.
     Inner,
-    /// One for every match, and one with a NULL payload for a row without.
+    /// One row for every match, and one row with a NULL payload for a probe row without a match.
     Left,
-    /// Those with a match, once.
+    /// Probe rows with a match, once.
     Semi,
-    /// Those without.
+    /// Probe rows without a match.
     Anti,
-    /// Those without, as SQL's `NOT IN` means it, which may not know: all of them if the table is empty, else none with a
-    /// NULL for its key, and none at all if a key of the table is NULL. Of keys with one part.
+    /// Probe rows without a match, under the three-valued logic of SQL's `NOT IN`. If the table is
+    /// empty, all rows pass. Otherwise, no row with a NULL key passes, and no row passes at all if
+    /// a key of the table is NULL. The key has one part.
     NotIn,
 }
 
-/// Where rows end.
+/// Destination of rows.
 #[derive(Clone, Debug)]
 pub enum Sink {
-    /// A join table. Rows with a NULL in their key are left out: nothing would find them. That there are any is kept.
+    /// A join table. Rows with a NULL in their key are left out, because no probe would find them.
+    /// The table records that there were any.
     Build {
         /// The key.
         keys: Vec<Expr>,
-        /// What a probe can get.
+        /// Columns available to probes.
         payload: Vec<Expr>,
     },
-    /// Groups. Without keys there is one group, with or without rows.
+    /// Groups. Without keys there is exactly one group, even without rows.
     Aggregate {
-        /// What makes a group; NULLs are equal to each other.
+        /// Group keys; NULLs are equal to each other.
         keys: Vec<Expr>,
-        /// What is computed of each group.
+        /// Aggregates of each group.
         aggregates: Vec<Aggregate>,
     },
-    /// The rows themselves, in no particular order.
+    /// The rows themselves, in unspecified order.
     Collect {
         /// The columns.
         columns: Vec<Expr>,
     },
-    /// The first rows in an order, in that order. Which of rows that are equal in it come first, or are among them, is
-    /// anybody's guess.
+    /// The first rows in an order, in that order. Ties are broken arbitrarily, also at the last
+    /// row.
     Top {
-        /// How many, at least one and [`MOST_TOP_ROWS`] at most.
+        /// Number of rows, at least one and at most [`MOST_TOP_ROWS`].
         rows: usize,
-        /// The order: by the first, among equals by the next.
+        /// The order: by the first key, with ties broken by the next.
         keys: Vec<SortKey>,
         /// The columns.
         columns: Vec<Expr>,
     },
 }
 
-/// What rows are in the order of. Integers, booleans (false before true), texts by their bytes, doubles in the total
-/// order of IEEE 754.
+/// A sort key. Integers and booleans (false before true) sort by value, strings by their bytes,
+/// doubles in the total order of IEEE 754.
 #[derive(Clone, Debug)]
 pub struct SortKey {
     /// The value.
     pub expr: Expr,
-    /// Which values come first.
+    /// Values that come first.
     pub direction: Direction,
-    /// Where rows go that have none.
+    /// Place of NULLs.
     pub nulls: Nulls,
 }
 
-/// Which values come first.
+/// Values that come first in an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The least.
+    /// The least values.
     Ascending,
-    /// The greatest.
+    /// The greatest values.
     Descending,
 }
 
-/// Where NULLs go.
+/// Place of NULLs in an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nulls {
     /// Before all values.
     First,
-    /// After them.
+    /// After all values.
     Last,
 }
 
-/// A function of a group's rows. NULLs are left out; of no value, counts are 0 and all else is NULL.
+/// A function of a group's rows. NULLs are left out. Without values, counts are 0 and all other
+/// functions are NULL.
 #[derive(Clone, Debug)]
 pub enum Aggregate {
-    /// Rows, NULL or not.
+    /// Number of rows, NULL or not.
     CountRows,
-    /// Values.
+    /// Number of values.
     Count(Expr),
-    /// Values, equal ones once. No doubles.
+    /// Number of distinct values. Not for doubles.
     CountDistinct(Expr),
-    /// Their exact sum; that of doubles does not depend on the order of rows, and is as good as exact.
+    /// Exact sum. That of doubles does not depend on the order of rows, and is nearly exact.
     Sum(Expr),
-    /// The exact sum of integers, equal ones once.
+    /// Exact sum of distinct integers.
     SumDistinct(Expr),
-    /// The least; doubles are in the total order of IEEE 754.
+    /// The least value; doubles compare in the total order of IEEE 754.
     Min(Expr),
-    /// The greatest.
+    /// The greatest value.
     Max(Expr),
-    /// The variance of doubles that are all there are.
+    /// Population variance of doubles.
     VariancePop(Expr),
-    /// The variance of doubles that are a sample: NULL of one value.
+    /// Sample variance of doubles, NULL for a single value.
     VarianceSamp(Expr),
 }
 
 impl Step {
-    /// What the matches of a probe have to meet.
+    /// Returns the condition on the matches of a probe.
     fn condition(&self) -> Option<&Expr> {
         match self {
             Self::Probe(probe) => probe.condition.as_ref(),
@@ -215,7 +224,7 @@ impl Step {
 }
 
 impl Sink {
-    /// All that it reads.
+    /// Returns all expressions that it reads.
     fn exprs(&self) -> impl Iterator<Item = &Expr> {
         let (first, second, aggregates, order): (&[Expr], &[Expr], &[Aggregate], &[SortKey]) = match self {
             Self::Build { keys, payload } => (keys, payload, &[], &[]),
@@ -229,7 +238,7 @@ impl Sink {
 }
 
 impl Aggregate {
-    /// What it reads.
+    /// Returns the argument.
     pub fn argument(&self) -> Option<&Expr> {
         match self {
             Self::CountRows => None,
@@ -244,31 +253,33 @@ impl Aggregate {
         }
     }
 
-    /// Whether equal values count once.
+    /// Returns true if equal values count once.
     pub fn is_distinct(&self) -> bool {
         matches!(self, Self::CountDistinct(_) | Self::SumDistinct(_))
     }
 }
 
-/// The shape of a pipeline: the domain of every register, and of what the sink takes.
+/// Shape of a pipeline: the domain of every register, and of the columns of the sink.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Registers.
+    /// Domains of the registers.
     pub registers: Vec<Domain>,
-    /// A join table's keys.
+    /// Domains of a join table's keys.
     pub keys: Vec<Domain>,
-    /// A join table's payload, or the columns of the answer.
+    /// Domains of a join table's payload, or of the answer's columns.
     pub outputs: Vec<Domain>,
-    /// Of each register, the first one that has the same value in every row: late texts of one row have one number.
+    /// For each register, the first one with the same value in every row: late strings of one row
+    /// have one number.
     pub twins: Vec<usize>,
-    /// Of each column of a join table's payload, likewise.
+    /// The same for each column of a join table's payload.
     pub output_twins: Vec<usize>,
 }
 
-/// Checks a program against its sources' columns, and settles what every register can hold.
+/// Checks a program against its sources' columns, and determines the domain of every register.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it breaks a rule of this module, [`Error::Unsupported`] if no backend can run it.
+/// [`Error::Invalid`] if it breaks a rule of this module, [`Error::Unsupported`] if no backend can
+/// run it.
 pub fn validate(program: &Program, sources: &[Vec<Domain>]) -> Result<Vec<Shape>> {
     let mut shapes: Vec<Shape> = Vec::with_capacity(program.pipelines.len());
     for (number, pipeline) in program.pipelines.iter().enumerate() {
@@ -284,7 +295,7 @@ pub fn validate(program: &Program, sources: &[Vec<Domain>]) -> Result<Vec<Shape>
     Ok(shapes)
 }
 
-/// The shape of one pipeline, given its sources and the tables before it.
+/// Returns the shape of one pipeline, given its sources and the tables before it.
 fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Result<Shape> {
     let invalid = |reason: String| Error::Invalid(reason);
     let source = sources.get(pipeline.source).ok_or_else(|| invalid(format!("no source {}", pipeline.source)))?;
@@ -293,7 +304,7 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
         registers.push(source.get(*column).cloned().ok_or_else(|| invalid(format!("no source column {column}")))?);
     }
     let mut twins = twins_among(&registers);
-    // Of which match they are nobody can say after their probe.
+    // After the probe, no step can tell which match these registers belong to.
     let mut hidden: Vec<usize> = Vec::new();
     for step in &pipeline.steps {
         let read = match step {
@@ -369,7 +380,7 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
     Ok(Shape { registers, keys, outputs, twins, output_twins })
 }
 
-/// Of each column of a source, the first that has the same value in every row.
+/// Returns, for each column of a source, the first column with the same value in every row.
 fn twins_among(columns: &[Domain]) -> Vec<usize> {
     let is_twin = |a: &Domain, b: &Domain| match (&a.late, &b.late) {
         (Some(x), Some(y)) => !a.nullable && !b.nullable && x.is_beside(y),

@@ -1,12 +1,13 @@
-//! Texts that are read late: columns that are stored without a dictionary and have too many texts to make one.
+//! Late strings: strings of columns that are stored without a dictionary and have too many strings
+//! to make one.
 //!
 //! ```text
 //! register   the number of a row, counted over all blocks of its source: no byte is read
-//! function   the texts of a vector's live rows
-//! answer     the texts of the rows that are left, each block loaded once
+//! function   the strings of a vector's live rows
+//! answer     the strings of the remaining rows, each block loaded once
 //! ```
-//! Two numbers may stand for equal texts, and their order means nothing: nobody may take them for codes. What compares
-//! texts asks for them.
+//! Two numbers may stand for equal strings, and the order of numbers means nothing. Therefore no
+//! operator may use them as codes. An operator that compares strings reads them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,16 +21,16 @@ use onehop_segment::{BlockCache, BlockColumn, BlockList};
 use crate::fresh::FreshMorsel;
 use crate::{DictionaryFunction, Error, Interval, Result, VECTOR_ROWS};
 
-/// Texts are copied into buffers of so many bytes: those of Arrow's views are numbered and addressed in 32 bits.
+/// Size of the buffers for copied strings. Arrow's views number and address buffers in 32 bits.
 const BUFFER_BYTES: usize = 1 << 22;
 
-/// The morsels of a source: blocks, then fresh rows; and the number of the first row of each, and of the one after the
-/// last.
+/// The morsels of a source: blocks, then fresh rows. Also the number of the first row of each
+/// morsel, and the number after the last row.
 #[derive(Debug)]
 pub(crate) struct NumberedBlocks {
     pub blocks: Arc<BlockList>,
     pub fresh: Vec<FreshMorsel>,
-    /// Made when somebody asks: who reads no text late needs none of it.
+    /// Computed on first use: queries without late strings do not need it.
     firsts: OnceLock<Vec<u64>>,
 }
 
@@ -52,12 +53,12 @@ impl NumberedBlocks {
         })
     }
 
-    /// The number of a morsel's first row.
+    /// Returns the number of a morsel's first row.
     pub fn first(&self, block: usize) -> u64 {
         self.firsts()[block]
     }
 
-    /// What rows are numbered with.
+    /// Returns the interval of row numbers.
     pub fn numbers(&self) -> Interval {
         Interval::new(0, i128::from(self.firsts()[self.morsels()]) - 1)
     }
@@ -66,50 +67,50 @@ impl NumberedBlocks {
         self.blocks.len() + self.fresh.len()
     }
 
-    /// The morsel of a row.
+    /// Returns the morsel of a row.
     fn block_of(&self, row: u64) -> Option<usize> {
         let block = self.firsts().partition_point(|first| *first <= row).checked_sub(1)?;
         (block < self.morsels()).then_some(block)
     }
 
-    /// Fresh rows; `None` if the morsel is a block.
+    /// Returns the fresh rows of a morsel; `None` if the morsel is a block.
     fn fresh(&self, morsel: usize) -> Option<&FreshMorsel> {
         self.fresh.get(morsel.checked_sub(self.blocks.len())?)
     }
 }
 
-/// The texts of one column, by the number of their row.
+/// The strings of one column, by row number.
 #[derive(Debug)]
 pub struct LateTexts {
     /// `c_name in customer`
     name: String,
-    /// Its place in the segments' schema.
+    /// Index in the segments' schema.
     column: usize,
     rows: Arc<NumberedBlocks>,
     cache: Arc<BlockCache>,
     ledger: Arc<Ledger>,
 }
 
-/// Where one thread reads: the block that it has read last.
+/// Read position of one thread: the block that it has read last.
 #[derive(Debug, Default)]
 pub(crate) struct TextReader {
     block: Option<(usize, Arc<BlockColumn>)>,
-    /// Rows of it, counted from its first.
+    /// Rows of the block, counted from its first.
     rows: Vec<u16>,
-    /// The row after the last of the last vector that was whole.
+    /// The row after the last whole vector.
     next: u64,
-    /// Results of a function for rows from the first on, of which some are still to be asked for.
+    /// Results of a function from a first row on. Some of them have not been requested yet.
     ahead: Option<(u64, ArrayRef)>,
 }
 
-/// Rows that a function is applied to at once where one whole vector follows the other: some functions have much to
-/// prepare, as the regular expression of a LIKE.
+/// Number of rows to which a function is applied at once while whole vectors are consecutive. Some
+/// functions have an expensive setup, such as the regular expression of a LIKE.
 const AHEAD_ROWS: usize = 8 * VECTOR_ROWS;
 
-/// A row whose text is wanted, and the place that the text goes to.
+/// A row whose string is requested, and the position of the string in the result.
 type Wanted = (u64, u32);
 
-/// Texts in the order in which they were wanted: views of buffers, `None` for NULL.
+/// Strings in the order of the requests: views of buffers, `None` for NULL.
 #[derive(Default)]
 struct Copied {
     views: Vec<Option<u128>>,
@@ -144,31 +145,31 @@ impl LateTexts {
         Self { name, column, rows: Arc::clone(rows), cache: Arc::clone(cache), ledger: Arc::clone(ledger) }
     }
 
-    /// What errors call them.
+    /// Returns the name of the strings for errors.
     pub fn name(&self) -> String {
         format!("the texts of {}, which are stored without a dictionary", self.name)
     }
 
-    /// What rows are numbered with.
+    /// Returns the interval of row numbers.
     pub(crate) fn numbers(&self) -> Interval {
         self.rows.numbers()
     }
 
-    /// Whether it is the same column of the same rows.
+    /// Returns true if it is the same column of the same rows.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.is_beside(other) && self.column == other.column
     }
 
-    /// Whether a row has the same number in both.
+    /// Returns true if a row has the same number in both.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.rows, &other.rows)
     }
 
-    /// The texts of rows by their numbers, in any order; `None` and rows that are NULL are NULL. Each block is loaded
-    /// once, by one of so many threads.
+    /// Returns the strings of rows by their numbers, in any order; `None` and NULL rows give NULL.
+    /// Each block is loaded once, by one of `threads` threads.
     ///
     /// # Errors
-    /// Those of the storage, and of what is stored.
+    /// Those of the storage, and of the stored data.
     pub fn texts(&self, rows: impl Iterator<Item = Option<u64>>, threads: usize) -> Result<StringViewArray> {
         let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.size_hint().0);
         let mut places = 0usize;
@@ -199,9 +200,9 @@ impl LateTexts {
         Ok(array_of(places, pieces))
     }
 
-    /// Parts of sorted rows, about equally many in each, none of which has a block of another's.
+    /// Splits sorted rows into about equal parts, such that no two parts share a block.
     fn shares<'w>(&self, wanted: &'w [Wanted], threads: usize) -> Vec<&'w [Wanted]> {
-        // Below that, starting a thread takes longer than reading.
+        // With fewer rows, starting a thread takes longer than reading.
         const LEAST: usize = 4096;
         let most = wanted.len().div_ceil(threads.max(1)).max(LEAST);
         let mut shares = Vec::new();
@@ -220,7 +221,7 @@ impl LateTexts {
         shares
     }
 
-    /// Copies the texts of sorted rows.
+    /// Copies the strings of sorted rows.
     fn copy(&self, wanted: &[Wanted], reader: &mut TextReader) -> Result<Copied> {
         let mut copied = Copied { views: Vec::with_capacity(wanted.len()), buffers: Vec::new() };
         let mut rest = wanted;
@@ -230,7 +231,7 @@ impl LateTexts {
             let (here, others) = rest.split_at(rest.partition_point(|(row, _)| *row < next));
             let TextReader { block: last, rows, .. } = reader;
             rows.clear();
-            // A block has 65,536 rows at most.
+            // A block has at most 65,536 rows.
             rows.extend(here.iter().map(|(row, _)| (row - first) as u16));
             match self.rows.fresh(block) {
                 Some(fresh) => {
@@ -245,8 +246,8 @@ impl LateTexts {
         Ok(copied)
     }
 
-    /// The texts of a vector's rows, by their numbers. Views of a block if they are the first rows of one of its
-    /// vectors, copies otherwise.
+    /// Returns the strings of a vector's rows by their numbers: views of a block if the rows are
+    /// the first rows of one of its vectors, copies otherwise.
     pub(crate) fn texts_of_vector(&self, rows: &[Option<u64>], reader: &mut TextReader) -> Result<StringViewArray> {
         if let Some(texts) = self.decoded(rows, reader)? {
             return Ok(texts);
@@ -260,7 +261,8 @@ impl LateTexts {
         Ok(array_of(rows.len(), vec![(&wanted, copied)]))
     }
 
-    /// What a function makes of the texts of a vector's rows. Each reader is for one function.
+    /// Returns the results of a function for the strings of a vector's rows. Each reader serves one
+    /// function.
     pub(crate) fn apply(
         &self,
         function: &dyn DictionaryFunction,
@@ -280,7 +282,7 @@ impl LateTexts {
             return function.apply(&self.texts_of_vector(rows, reader)?);
         };
         let results = match function.apply(&texts) {
-            // Perhaps for rows that nobody has asked for.
+            // The failing rows may be ones that were not requested.
             Err(_) if texts.len() > rows.len() => return function.apply(&texts.slice(0, rows.len())),
             results => results?,
         };
@@ -293,15 +295,15 @@ impl LateTexts {
         Ok(first)
     }
 
-    /// The first rows of a vector, as they are stored, if that is what they are.
+    /// Returns views of the stored strings if the rows are the first rows of a vector.
     fn decoded(&self, rows: &[Option<u64>], reader: &mut TextReader) -> Result<Option<StringViewArray>> {
         let Some(start) = run_start(rows) else { return Ok(None) };
         let vector = self.vectors_from(start, rows.len(), VECTOR_ROWS, reader)?;
         Ok(vector.map(|texts| texts.slice(0, rows.len())))
     }
 
-    /// Whole vectors of a block, from a row on that is the first of one: at least so many rows, and about `most` if the
-    /// block has them.
+    /// Returns whole vectors of a block from a row that starts a vector: at least `least` rows, and
+    /// about `most` if the block has them.
     fn vectors_from(
         &self,
         start: u64,
@@ -340,13 +342,13 @@ impl LateTexts {
     }
 }
 
-/// The first of rows that follow each other, if they do.
+/// Returns the first row if all rows are consecutive.
 fn run_start(rows: &[Option<u64>]) -> Option<u64> {
     let start = (*rows.first()?)?;
     (start..).zip(rows).all(|(expected, row)| *row == Some(expected)).then_some(start)
 }
 
-/// The texts of all pieces, each at its place.
+/// Assembles the strings of all pieces, each at its position.
 fn array_of(places: usize, pieces: Vec<(&[Wanted], Copied)>) -> StringViewArray {
     let mut views = vec![0u128; places];
     let mut valid = vec![false; places];
@@ -362,7 +364,8 @@ fn array_of(places: usize, pieces: Vec<(&[Wanted], Copied)>) -> StringViewArray 
         }
     }
     let nulls = Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0);
-    // SAFETY: `Copied::push` made every view of a text that it put into a buffer, whole, and nothing has been taken out
-    // of the buffers, which were numbered anew with their views; the other views are empty.
+    // SAFETY: `Copied::push` made every long view of a string that it copied whole into a buffer.
+    // No bytes have been removed from the buffers, and views were renumbered with their buffers.
+    // All other views are empty.
     unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) }
 }

@@ -1,9 +1,10 @@
-//! Fused pipelines: what a query does to rows between storage and its answer, as a small typed program, and the CPU
-//! backend that runs it.
+//! Fused pipelines: the work of a query on rows between storage and its answer, as a small typed
+//! program, and the CPU backend that runs it.
 //!
-//! [`ir`] is the program: sources, filters, probes, sinks. [`Expr`] is what it computes. [`cpu`] runs it, morsel by
-//! morsel, without ever materialising a table; it is also the oracle for every other backend, so it is written to be
-//! read. There is no SQL here, and no DataFusion.
+//! [`ir`] defines the program: sources, filters, probes, sinks. [`Expr`] defines its expressions.
+//! [`cpu`] runs a program morsel by morsel and never materializes a table. It is also the oracle
+//! for every other backend, so it favors readable code. This crate contains no SQL and does not
+//! depend on DataFusion.
 
 pub mod arrays;
 pub mod backend;

@@ -1,6 +1,7 @@
-//! A column in memory as plain values, in the narrowest type that holds all of them: what record batches become.
+//! A column in memory as plain values, in the narrowest type that holds all of them. Record batches
+//! become such columns.
 //!
-//! There is nothing to unpack, so that rows of a vector are copied, and picked ones are fetched one by one.
+//! There is nothing to unpack: whole vectors are copied, and picked rows are fetched one by one.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::block::{Integer, Rows, ViewValues};
 use crate::cpu::{Kind, ResultColumn, ResultValues};
 use crate::{Domain, Error, Interval, Result, Type, VECTOR_ROWS};
 
-/// Values of a column, one a row. Where a row is NULL, it is one of the others.
+/// Values of a column, one per row. A NULL row holds one of the other values.
 #[derive(Debug)]
 pub(crate) struct Plain {
     pub values: PlainValues,
@@ -16,7 +17,7 @@ pub(crate) struct Plain {
     pub valid: Vec<u8>,
 }
 
-/// Integers, booleans and codes of texts; doubles.
+/// Integers, booleans and codes of strings, or doubles.
 #[derive(Debug)]
 pub(crate) enum PlainValues {
     I32(Vec<i32>),
@@ -26,7 +27,8 @@ pub(crate) enum PlainValues {
 }
 
 impl Plain {
-    /// Columns of answers, one after the other, of a domain that none of them leaves; what they hold of it.
+    /// Concatenates columns of answers whose values all lie within a domain. Also returns the
+    /// narrower domain of the values.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they are of another domain.
@@ -64,7 +66,7 @@ impl Plain {
         let values = if is_double { PlainValues::F64(doubles) } else { PlainValues::I128(integers) };
         let plain = Self { values, valid };
         let interval = if is_double { Interval::ALL } else { plain.interval() };
-        // Codes and rows keep the ends that what they stand for has.
+        // Codes and row numbers keep the bounds of their dictionary or rows.
         let known = match domain.ty {
             Type::Int => Domain::int(interval, nullable),
             _ => Domain { nullable, ..domain.clone() },
@@ -72,12 +74,12 @@ impl Plain {
         Ok((plain.narrowed(interval), known))
     }
 
-    /// What the integers lie within; everything if they are doubles.
+    /// Returns the interval of the integers; everything if they are doubles.
     pub fn interval(&self) -> Interval {
         self.interval_of(0..self.rows())
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     fn rows(&self) -> usize {
         match &self.values {
             PlainValues::I32(values) => values.len(),
@@ -87,7 +89,7 @@ impl Plain {
         }
     }
 
-    /// What the integers of some rows lie within; everything if they are doubles.
+    /// Returns the interval of the integers of some rows; everything if they are doubles.
     pub fn interval_of(&self, rows: Range<usize>) -> Interval {
         fn ends<T: Copy + Ord + Into<i128>>(values: &[T], valid: &[u8]) -> Interval {
             let is_valid = |row: usize| valid.get(row).is_none_or(|valid| *valid == 1);
@@ -106,7 +108,7 @@ impl Plain {
         }
     }
 
-    /// Some rows of codes, as other codes: what stands for code `i` is `codes[i]`.
+    /// Translates the codes of some rows: code `i` becomes `codes[i]`.
     pub fn translated(&self, rows: Range<usize>, codes: &[u32]) -> Self {
         let valid = self.valid.get(rows.clone()).unwrap_or_default().to_vec();
         let code =
@@ -120,8 +122,9 @@ impl Plain {
         Self { values: PlainValues::I32(values), valid }
     }
 
-    /// As narrow as `interval`, which holds all values, allows. What is computed of a NULL is thrown away, but must not
-    /// leave what is computed of the others: it becomes one of them.
+    /// Narrows the values as far as `interval` allows, which holds all of them. Results computed
+    /// from a NULL are discarded, but must stay in the range of the other results. Therefore a NULL
+    /// row gets one of the other values.
     pub fn narrowed(self, interval: Interval) -> Self {
         fn narrow<T: Copy + Into<i128>, U: TryFrom<i128> + Copy + Default>(
             values: &[T],
@@ -142,7 +145,7 @@ impl Plain {
         }
         let Self { values, valid } = self;
         let values = match values {
-            // Nothing to do, as is usual.
+            // Nothing to do, which is the usual case.
             PlainValues::I32(values) if valid.is_empty() => PlainValues::I32(values),
             PlainValues::I32(values) => as_narrow_as_can_be(&values, &valid, interval),
             PlainValues::I64(values) => as_narrow_as_can_be(&values, &valid, interval),
@@ -152,7 +155,7 @@ impl Plain {
         Self { values, valid }
     }
 
-    /// The values from row `first` on.
+    /// Returns the values from row `first` on.
     pub fn view(&self, first: usize) -> ViewValues<'_> {
         match &self.values {
             PlainValues::I32(values) => ViewValues::I32(values.get(first..).unwrap_or_default()),
@@ -162,7 +165,7 @@ impl Plain {
         }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         let values = match &self.values {
             PlainValues::I32(values) => values.capacity() * 4,
@@ -173,7 +176,7 @@ impl Plain {
         values + self.valid.capacity()
     }
 
-    /// 1 for each of `rows`, counted from row `first`, that is not NULL, 0 for others.
+    /// Writes 1 for each of `rows`, counted from row `first`, that is not NULL, 0 for others.
     pub fn validity(&self, first: usize, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS]) {
         if self.valid.is_empty() {
             out.fill(1);
@@ -182,7 +185,7 @@ impl Plain {
         }
     }
 
-    /// The integers of `rows`, counted from row `first`.
+    /// Writes the integers of `rows`, counted from row `first`.
     pub fn integers<T: Integer>(&self, first: usize, rows: Rows<'_>, out: &mut [T; VECTOR_ROWS]) {
         match &self.values {
             PlainValues::I32(values) => fetch(values, first, rows, out, |value| T::of_i64(value.into())),
@@ -192,7 +195,7 @@ impl Plain {
         }
     }
 
-    /// The doubles of `rows`, counted from row `first`.
+    /// Writes the doubles of `rows`, counted from row `first`.
     pub fn doubles(&self, first: usize, rows: Rows<'_>, out: &mut [f64; VECTOR_ROWS]) {
         match &self.values {
             PlainValues::F64(values) => fetch(values, first, rows, out, |value| value),

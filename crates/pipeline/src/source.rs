@@ -1,7 +1,7 @@
-//! Where rows come from: morsels of columns, encoded as they are stored, decoded a vector at a time.
+//! Sources of rows: morsels of columns, encoded as they are stored and decoded a vector at a time.
 //!
-//! A [`Source`] tells what its columns can hold before it reads anything, and loads a column of a morsel only when
-//! somebody asks for it: a column that no row survives to need is never read.
+//! A [`Source`] knows the domains of its columns before it reads anything. It loads a column of a
+//! morsel only on request: a column that no surviving row needs is never read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,41 +19,43 @@ use crate::fresh::{FreshColumn, FreshMorsel};
 use crate::late::NumberedBlocks;
 use crate::{Dictionary, Domain, Error, FreshRun, Interval, LateTexts, Result};
 
-/// A table, as a pipeline reads it. All methods may be called from many threads.
+/// A table as a pipeline reads it. All methods may be called from many threads.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// The table's name.
+    /// Returns the table's name.
     fn name(&self) -> &str;
 
-    /// What each column can hold.
+    /// Returns the domain of each column.
     fn columns(&self) -> &[Domain];
 
-    /// Runs of rows that are scheduled as one.
+    /// Returns the number of morsels: runs of rows that are scheduled as one.
     fn morsels(&self) -> usize;
 
-    /// Rows of a morsel, 65,536 at most: pipelines count them in 16 bits. Deleted ones are among them.
+    /// Returns the rows of a morsel, deleted ones included: 65,536 at most, since pipelines count
+    /// them in 16 bits.
     fn rows(&self, morsel: usize) -> usize;
 
-    /// Those of a morsel's rows that are deleted: nobody may see that they are there.
+    /// Returns the deleted rows of a morsel, which must not be visible to any query.
     fn deleted(&self, _morsel: usize) -> Option<&DeletedBlock> {
         None
     }
 
-    /// Rows of a morsel that are not deleted.
+    /// Returns the number of rows of a morsel that are not deleted.
     fn live_rows(&self, morsel: usize) -> usize {
         self.rows(morsel).saturating_sub(self.deleted(morsel).map_or(0, DeletedBlock::count))
     }
 
-    /// Whether a morsel is a block, as counts of blocks mean them: fresh rows of a table are none.
+    /// Returns true if block counts include the morsel as a block. Fresh rows of a table are not a
+    /// block.
     fn is_block(&self, _morsel: usize) -> bool {
         true
     }
 
-    /// Rows of all morsels, deleted ones among them.
+    /// Returns the rows of all morsels, deleted ones included.
     fn all_rows(&self) -> u64 {
         (0..self.morsels()).map(|morsel| self.rows(morsel) as u64).sum()
     }
 
-    /// Those of them that are not deleted.
+    /// Returns the rows of all morsels that are not deleted.
     fn all_live_rows(&self) -> u64 {
         match self.is_settled() {
             true => self.all_rows(),
@@ -61,43 +63,47 @@ pub trait Source: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Whether it is blocks as they were written: none of their rows is deleted, and there are no others.
+    /// Returns true if it consists of blocks as they were written, without deleted or other rows.
     fn is_settled(&self) -> bool {
         (0..self.morsels()).all(|morsel| self.deleted(morsel).is_none() && self.is_block(morsel))
     }
 
-    /// The same rows, for who has what they move counted in another ledger: as little work as that can be. `None` if there is
-    /// something in it that counts for the one who made it.
+    /// Returns the same rows with their I/O counted in another ledger, at minimal cost. `None` if
+    /// some part of the source counts in the ledger of its creator.
     fn for_ledger(&self, _ledger: &Arc<Ledger>) -> Option<Arc<dyn Source>> {
         None
     }
 
-    /// What an integer or text column can hold in a morsel, where that is known before reading it.
+    /// Returns the interval of an integer or string column in a morsel, if it is known before the
+    /// morsel is read.
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval>;
 
-    /// Takes away the morsels in which no value of a column lies within `wanted`, as far as that is known before reading them.
+    /// Removes the morsels in which no value of a column lies within `wanted`, as far as that is
+    /// known before they are read.
     fn retain_within(&self, column: usize, wanted: Interval, morsels: &mut Vec<u32>) {
         let may_have = |held: Interval| !held.intersection(wanted).is_empty();
         morsels.retain(|morsel| self.interval(*morsel as usize, column).is_none_or(may_have));
     }
 
-    /// Whether rows of a column may be NULL in a morsel.
+    /// Returns true if rows of a column may be NULL in a morsel.
     fn may_have_nulls(&self, _morsel: usize, column: usize) -> bool {
         self.columns()[column].nullable
     }
 
-    /// Whether a column of integers is stored as codes: what they stand for is few values.
+    /// Returns true if an integer column is stored as codes, which stand for few values.
     fn is_coded(&self, _column: usize) -> bool {
         false
     }
 
-    /// What the codes of a column stand for that are in a morsel, where that is known before reading it.
+    /// Returns the table of the codes of a column in a morsel, if it is known before the morsel is
+    /// read.
     fn code_table(&self, _morsel: usize, _column: usize) -> Option<&CodeTable> {
         None
     }
 
-    /// Where a column of a morsel is stored, if it has to be read from there, and what it holds is known without: for who
-    /// reads and verifies it without the host's memory.
+    /// Returns the storage location of a column of a morsel, for readers that read and verify it
+    /// without the host's memory. `None` if it need not be read from storage, or if its meaning is
+    /// unknown before it is read.
     fn stored_place(&self, _morsel: usize, _column: usize) -> Option<StoredPlace<'_>> {
         None
     }
@@ -105,16 +111,17 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Loads a column of a morsel.
     ///
     /// # Errors
-    /// Those of the storage, and of what is stored.
+    /// Those of the storage, and of the stored data.
     fn load(&self, morsel: usize, column: usize) -> Result<Block>;
 
-    /// For who takes morsels in this order: reads up to so many bytes before they are asked for, where there is something
-    /// to be read. `sure` are columns that will be asked for of every morsel.
+    /// Starts a scan for a reader that takes morsels in this order. The scan reads up to
+    /// `horizon_bytes` ahead, if there is anything to be read. `sure` are columns that are
+    /// requested of every morsel.
     fn scan(&self, _order: &[usize], _sure: &[usize], _horizon_bytes: usize) -> Option<BlockScan> {
         None
     }
 
-    /// As [`Source::load`], of a scan that has the morsel at `at` in its order.
+    /// Loads as [`Source::load`], through a scan that has the morsel at `at` in its order.
     ///
     /// # Errors
     /// As [`Source::load`].
@@ -122,10 +129,10 @@ pub trait Source: fmt::Debug + Send + Sync {
         self.load(morsel, column)
     }
 
-    /// A morsel has been read: for progress and ledgers.
+    /// Records that a morsel has been read, for progress and ledgers.
     fn finished(&self, _morsel: usize) {}
 
-    /// The same of many morsels at once.
+    /// Records that many morsels have been read.
     fn all_finished(&self, morsels: &mut dyn Iterator<Item = usize>) {
         morsels.for_each(|morsel| self.finished(morsel));
     }
@@ -136,39 +143,39 @@ pub trait Source: fmt::Debug + Send + Sync {
 pub struct StoredPlace<'a> {
     /// Its segment.
     pub segment: &'a Arc<Segment>,
-    /// Where it lies there, and what it has to be verified for.
+    /// Its location in the segment, with the checks for its verification.
     pub place: BlockPlace,
-    /// What becomes of the integers that are stored there.
+    /// Meaning of the integers that are stored there.
     pub meaning: StoredMeaning<'a>,
-    /// Whether memory keeps it when the host reads it, in the cache of blocks or in the page cache: who reads it without has
-    /// the next one read it from storage again.
+    /// True if the host would keep it in memory after a read, in the block cache or in the page
+    /// cache. A reader that bypasses the host then causes the next reader to read storage again.
     pub is_kept: bool,
 }
 
-/// What stored integers stand for.
+/// Meaning of stored integers.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredMeaning<'a> {
-    /// For themselves, plus this.
+    /// The integers themselves, plus this bias.
     Biased(u64),
-    /// For what a table has at their place.
+    /// The entries of a table at these positions.
     Codes(&'a CodeTable),
 }
 
-/// What makes the rows of a table others than those of its segments.
+/// Differences between the rows of a table and those of its segments.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Of each block that is read, its rows that are deleted; of blocks that it does not reach to, none are.
+    /// Deleted rows of each block that is read; none for blocks beyond its length.
     pub deleted: Vec<Option<Arc<DeletedBlock>>>,
     /// Rows that no segment holds yet.
     pub fresh: Vec<FreshRun>,
 }
 
-/// Blocks of segments, and then fresh rows: the morsels after those of the blocks.
+/// Blocks of segments, followed by fresh rows as the last morsels.
 #[derive(Clone, Debug)]
 pub struct SegmentSource {
     name: Arc<str>,
     rows: Arc<NumberedBlocks>,
-    /// Of each block, as far as any is.
+    /// Deleted rows by block, up to the last block that has any.
     deleted: Arc<[Option<Arc<DeletedBlock>>]>,
     most_texts: u64,
     columns: Arc<[SegmentColumn]>,
@@ -179,19 +186,19 @@ pub struct SegmentSource {
 
 #[derive(Debug)]
 struct SegmentColumn {
-    /// Its place in the segments' schema.
+    /// Index in the segments' schema.
     index: usize,
     column_type: ColumnType,
-    /// Its values are the numbers of rows.
+    /// True if its values are row numbers of late strings.
     is_late: bool,
-    /// Of each segment: what its codes stand for, in the source's dictionary or as integers.
+    /// Meaning of the codes of each segment: codes of the source's dictionary, or integers.
     codes: Vec<Option<CodeTable>>,
-    /// Of each chunk of fresh rows.
+    /// The column's part in each chunk of fresh rows.
     fresh: Vec<FreshPart>,
 }
 
 impl SegmentColumn {
-    /// Whether its values are integers, whose ends are known.
+    /// Returns true if its values are integers, whose bounds are known.
     fn is_integer(&self) -> bool {
         use ColumnType::{Boolean, Float32, Float64, Varchar};
         !matches!(self.column_type, Varchar | Float32 | Float64 | Boolean)
@@ -202,16 +209,18 @@ impl SegmentColumn {
 #[derive(Debug)]
 struct FreshPart {
     column: Arc<FreshColumn>,
-    /// What its codes of texts stand for in the source's dictionary, if that is not its own.
+    /// Its codes in the source's dictionary, if that is not its own.
     codes: Option<Vec<u32>>,
 }
 
-/// A dictionary of all texts, and what the codes of each segment and of each chunk of fresh rows stand for in it.
+/// A dictionary of all strings, and the codes in it of each segment and of each chunk of fresh
+/// rows.
 type Merged = (Arc<Dictionary>, Vec<Option<CodeTable>>, Vec<Option<Vec<u32>>>);
 
 impl SegmentSource {
-    /// The given blocks of segments that have one schema, with some of its columns. Texts that are stored without a
-    /// dictionary get one in segments of `most_texts` rows, at most, and are read late in larger ones.
+    /// Creates a source of the given blocks of segments that have one schema, with some of its
+    /// columns. Strings that are stored without a dictionary get one in segments of at most
+    /// `most_texts` rows, and are read late in larger segments.
     ///
     /// # Errors
     /// Those of the storage; [`Error::Unsupported`] for a column that pipelines cannot read.
@@ -226,7 +235,8 @@ impl SegmentSource {
         Self::with_changes(name, blocks, columns, cache, ledger, most_texts, Changes::default())
     }
 
-    /// As [`SegmentSource::new`], of rows that have changed since the segments were written.
+    /// Creates a source as [`SegmentSource::new`] does, of rows that have changed since the
+    /// segments were written.
     ///
     /// # Errors
     /// As [`SegmentSource::new`].
@@ -269,7 +279,7 @@ impl SegmentSource {
     ) -> Result<(SegmentColumn, Domain)> {
         let part = |run: &FreshRun| Ok(FreshPart { column: Arc::clone(run.chunk.column(index)?), codes: None });
         let is_late = column_type.is_text() && segments.iter().any(|segment| self.has_many_texts(segment, index));
-        // Texts that are read late are read of the batches, as they are.
+        // Late strings are read directly from the batches.
         let parts = if is_late { &[] } else { fresh };
         let codes = vec![None; segments.len()];
         let mut column = SegmentColumn {
@@ -309,8 +319,8 @@ impl SegmentSource {
         Ok((column, domain))
     }
 
-    /// What a column can hold: of each segment that is read whole, which has hundreds of blocks, and of each block of the
-    /// others.
+    /// Returns the zones of a column: one per segment that is read whole, which has hundreds of
+    /// blocks, and one per block of the others.
     fn zones(&self, index: usize) -> impl Iterator<Item = Zone> {
         let blocks = &*self.rows.blocks;
         let is_whole = |run: &&BlockRun| blocks.is_whole(run);
@@ -320,10 +330,10 @@ impl SegmentSource {
         whole.chain(parts.map(move |(segment, block)| segment.zone(index, block)))
     }
 
-    /// What the codes of a segment stand for, if it stores integers as codes.
+    /// Returns the values of a segment's codes, if it stores integers as codes.
     fn integers(&self, segment: &Segment, index: usize, bias: i128) -> Result<Option<CodeTable>> {
         if bias == 0 {
-            // As they are stored: made once for all queries.
+            // As they are stored: the table is made once for all queries.
             return Ok(segment.code_table(index, &self.ledger)?);
         }
         let Some(keys) = segment.dictionary_keys(index, &self.ledger)? else { return Ok(None) };
@@ -350,7 +360,7 @@ impl SegmentSource {
         if parts.len() == 1 {
             return Ok((parts.remove(0), vec![None; segments.len()], vec![None; fresh.len()]));
         }
-        // Most fresh rows have texts that segments have as well: there is nothing to sort, then.
+        // Most fresh rows have strings that segments also have. Then no sort is needed.
         let known = parts.iter().take(segments.len()).enumerate().max_by_key(|(_, part)| part.len());
         if let Some((whole, dictionary)) = known.filter(|_| !fresh.is_empty())
             && let Some(codes) = parts.iter().map(|part| part.codes_in(dictionary)).collect::<Option<Vec<_>>>()
@@ -363,7 +373,8 @@ impl SegmentSource {
     }
 }
 
-/// A dictionary, and what the codes of its parts stand for: those of so many segments, then those of fresh rows.
+/// Combines a dictionary with the codes of its parts: those of the first `segments` segments, then
+/// those of fresh rows.
 fn of_parts(dictionary: Arc<Dictionary>, codes: impl Iterator<Item = Option<Vec<u32>>>, segments: usize) -> Merged {
     let table = |codes: Vec<u32>| CodeTable::new(&codes.into_iter().map(i64::from).collect::<Vec<_>>());
     let mut codes = codes;
@@ -380,7 +391,7 @@ fn texts(array: &ArrayRef) -> Result<&StringViewArray> {
     texts.ok_or_else(|| Error::Invalid(format!("texts of a column of {}", array.data_type())))
 }
 
-/// What is added to a key to get the integer.
+/// Returns the bias that is added to a key to get the integer.
 fn bias(column_type: &ColumnType) -> i128 {
     if *column_type == ColumnType::UInt64 { 1 << 63 } else { 0 }
 }
@@ -391,13 +402,14 @@ fn interval(keys: Option<(i128, i128)>, column_type: &ColumnType) -> Interval {
 }
 
 impl SegmentSource {
-    /// Whether a segment stores texts without a dictionary, and too many of them to make one.
+    /// Returns true if a segment stores strings without a dictionary, and too many of them to make
+    /// one.
     fn has_many_texts(&self, segment: &Segment, index: usize) -> bool {
         let info = segment.column(index);
         info.encoding != EncodingCode::Dictionary && info.zone.has_values() && segment.rows() > self.most_texts
     }
 
-    /// A dictionary of texts that are stored without one, as those of small tables are.
+    /// Makes a dictionary of strings that are stored without one, as those of small tables are.
     fn texts_of(&self, segment: &Arc<Segment>, index: usize) -> Result<Dictionary> {
         let mut arrays = Vec::new();
         if segment.column(index).zone.has_values() {
@@ -413,12 +425,12 @@ impl SegmentSource {
         Ok(Dictionary::from_unsorted(&StringViewArray::from_iter_values(all)).0)
     }
 
-    /// A morsel of fresh rows; `None` if it is a block.
+    /// Returns a morsel of fresh rows; `None` if the morsel is a block.
     fn fresh(&self, morsel: usize) -> Option<&FreshMorsel> {
         self.rows.fresh.get(morsel.checked_sub(self.rows.blocks.len())?)
     }
 
-    /// A column of fresh rows.
+    /// Returns a column of fresh rows.
     fn fresh_block(&self, morsel: usize, fresh: &FreshMorsel, column: usize) -> Result<Block> {
         let SegmentColumn { index, is_late, fresh: parts, .. } = &self.columns[column];
         if *is_late {
@@ -432,7 +444,7 @@ impl SegmentSource {
         })
     }
 
-    /// A column of a morsel, whose block is loaded if need be.
+    /// Returns a column of a morsel. Loads its block if needed.
     fn block(&self, morsel: usize, column: usize, load: impl FnOnce() -> Result<Arc<BlockColumn>>) -> Result<Block> {
         if let Some(fresh) = self.fresh(morsel) {
             return self.fresh_block(morsel, fresh, column);
@@ -440,7 +452,7 @@ impl SegmentSource {
         let SegmentColumn { index, column_type, is_late, codes: tables, .. } = &self.columns[column];
         if *is_late {
             let (segment, block) = self.rows.blocks.at(morsel);
-            // The numbers of rows take no reading; which of them are NULL does.
+            // Row numbers need no read; their NULLs do.
             let has_nulls = segment.zone(*index, block).null_count > 0;
             let column = has_nulls.then(load).transpose()?;
             return Ok(Block::of_rows(self.rows.first(morsel), column));
@@ -455,7 +467,7 @@ impl SegmentSource {
         Ok(Block::new(loaded, decoding))
     }
 
-    /// The codes of a block of texts that are stored without a dictionary.
+    /// Returns the codes of a block of strings that are stored without a dictionary.
     fn codes_of(&self, column: usize, block: &BlockColumn) -> Result<Vec<u32>> {
         let Some(dictionary) = &self.domains[column].dictionary else { return Ok(Vec::new()) };
         let array = block.decode(0..block.rows())?;
@@ -493,7 +505,8 @@ impl Source for SegmentSource {
     }
 
     fn for_ledger(&self, ledger: &Arc<Ledger>) -> Option<Arc<dyn Source>> {
-        // Who reads texts late reads them where the column's domain says.
+        // Late strings are read through the source in the column's domain, which counts in its own
+        // ledger.
         let is_anybodys = self.columns.iter().all(|column| !column.is_late);
         is_anybodys.then(|| Arc::new(Self { ledger: Arc::clone(ledger), ..self.clone() }) as _)
     }
@@ -529,7 +542,7 @@ impl Source for SegmentSource {
         if !of.is_integer() {
             return;
         }
-        // There are thousands of blocks: their ends are compared as they are stored.
+        // There are thousands of blocks: their bounds are compared in stored form.
         let bias = bias(&of.column_type);
         let (min, max) = (wanted.min.saturating_sub(bias), wanted.max.saturating_sub(bias));
         morsels.retain(|morsel| match self.rows.blocks.get(*morsel as usize) {
