@@ -1,13 +1,15 @@
-//! The answer of workers whose keys came in order ([`Table::ascending`](super::index::Table::ascending)).
+//! Final merge of workers whose keys arrived in order
+//! ([`Table::ascending`](super::index::Table::ascending)).
 //!
 //! ```text
 //! worker 0   1 4 5 6 ─────────── 30 31 33 34 ──────►
 //! worker 1          6 8 9 ── 30 ────────── 34 36 ──►
 //! ```
-//! Workers take turns: each has runs of keys that no other has anything between, and shares at most the keys at the ends
-//! of these. So nothing is put together but the groups of shared keys: whoever comes first takes them over from the
-//! others. What is left is the answer, each worker's a part of it. Where keys of several workers alternate, and runs are
-//! short, groups are put together as any others are.
+//! The workers' keys interleave in runs: a worker has runs of keys with no key of another worker in
+//! between, and shares at most the keys at the ends of its runs. Therefore only the groups of
+//! shared keys are merged. The first worker that has a shared key takes the group over from the
+//! others. The remaining groups are the answer, one part per worker. If keys of several workers
+//! alternate in short runs, groups are merged in the general way.
 
 use super::aggregate::{Chunks, Plan};
 use super::grouper::Grouper;
@@ -15,7 +17,7 @@ use super::output::ResultColumn;
 use crate::Result;
 use crate::budget::{Budget, Holder};
 
-/// Keys of a run, on average and at least.
+/// Least average number of keys per run.
 const RUN_KEYS: usize = 64;
 
 /// A key that several workers have.
@@ -23,19 +25,20 @@ const RUN_KEYS: usize = 64;
 struct Shared {
     /// The worker that takes the group over, and its place there.
     first: (usize, u32),
-    /// Another one that has it.
+    /// Another worker that has the key, and its place there.
     other: (usize, u32),
 }
 
-/// What several workers have of ascending keys; `None` if these are more than `runs_left` runs.
+/// Returns the shared keys of workers whose keys ascend; `None` if these are more than `runs_left`
+/// runs.
 fn shared(workers: &[&[u64]], mut runs_left: usize) -> Option<Vec<Shared>> {
     let mut shared = Vec::new();
     let mut heads = vec![0; workers.len()];
-    // The key that was met last, who had it first, and where.
+    // The previous key, the first worker that had it, and its place there.
     let mut last: Option<(u64, (usize, u32))> = None;
     loop {
         let mut next: Option<(u64, usize)> = None;
-        // The least key of those that do not come next.
+        // The least key of the other workers.
         let mut bound = u64::MAX;
         for (worker, (keys, head)) in workers.iter().zip(&heads).enumerate() {
             let Some(key) = keys.get(*head) else { continue };
@@ -67,8 +70,9 @@ fn shared(workers: &[&[u64]], mut runs_left: usize) -> Option<Vec<Shared>> {
 }
 
 impl Plan {
-    /// The answer, if all workers' keys came in order and there is memory for it; `None` if it has to be made otherwise.
-    /// The workers still have all groups, then, or if it fails.
+    /// Computes the answer, if all workers' keys arrived in order and memory suffices. Returns
+    /// `None` if the general way is needed. In that case, and on an error, the workers still have
+    /// all groups.
     pub(super) fn finish_ascending(&self, workers: &mut [Grouper], budget: &Budget) -> Result<Option<Chunks>> {
         let has_sets = self.functions.iter().any(|function| function.is_distinct);
         if has_sets || self.has_late_texts() {
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Who has which key, first of all and beside that.
+    /// Returns the shared keys with all workers that have them.
     fn expected(workers: &[&[u64]]) -> Vec<(u64, Vec<usize>)> {
         let mut all: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (worker, keys) in workers.iter().enumerate() {

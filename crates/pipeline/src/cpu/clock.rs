@@ -1,37 +1,39 @@
-//! Where the time of a pipeline's workers goes, by samples.
+//! Sampled time measurement of a pipeline's workers.
 //!
-//! Of so many vectors and frames one is *watched*: what passes until something else sets to work belongs to what was at
-//! work, so that nothing is counted twice, however frames are nested. Loading blocks, and handing rows over, takes long and happens
-//! seldom: it is measured whenever it happens, and kept out of what is watched. In the end what was watched is extended by the rows
-//! that were not, and all of it to the time that the threads have really taken.
+//! One vector and one frame out of [`PERIOD`] are *watched*. The time until other work begins is
+//! charged to the current work, so nothing is counted twice, however frames are nested. Loading a
+//! block or handing rows over takes long and happens rarely. Those are always measured, and
+//! excluded from the watched time. Finally, the watched time is extrapolated to the unwatched rows,
+//! and everything is scaled to the actual time of the threads.
 //!
-//! A clock costs as much as some dozens of rows do: two for a load of tens of thousands, a few for one of some thirty
-//! vectors. Which vectors are watched does not depend on where blocks begin: the period and a block's vectors have no
-//! divisor in common.
+//! One clock reading costs as much as processing some dozens of rows. There are two readings per
+//! load of tens of thousands of rows, and a few per some thirty vectors. The choice of watched
+//! vectors does not depend on block boundaries: the period and the number of vectors of a block are
+//! coprime.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of so many vectors, and of so many frames, one is watched; the first is.
+/// One vector and one frame out of this many are watched, beginning with the first.
 const PERIOD: u64 = 31;
 
-/// What is at work.
+/// Work that time is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Decoding, and picking rows.
+    /// Decoding and picking rows.
     Source,
     Step(usize),
     Sink,
 }
 
-/// What is watched.
+/// Kind of watched unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Screens,
     Frames,
 }
 
-/// Rows of one phase, and of those that were watched.
+/// Rows of one phase, and those of its watched units.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     times: u64,
@@ -48,13 +50,13 @@ impl Seen {
         is_watched
     }
 
-    /// What a watched time stands for.
+    /// Extrapolates a watched time to all rows.
     fn extended(&self, watched: Duration) -> Duration {
         watched.mul_f64(self.rows as f64 / self.watched_rows.max(1) as f64)
     }
 }
 
-/// Of the source, the sink, then the steps.
+/// Times of the source, the sink, then the steps.
 type Laps = Vec<Duration>;
 
 fn place(work: Work) -> usize {
@@ -65,7 +67,7 @@ fn place(work: Work) -> usize {
     }
 }
 
-/// One worker's, or that of all of them.
+/// Measurements of one worker, or of all workers together.
 #[derive(Debug)]
 struct Watched {
     seen: [Seen; 2],
@@ -104,16 +106,16 @@ impl Watched {
     }
 }
 
-/// A worker's watch.
+/// Clock of one worker.
 #[derive(Debug)]
 pub(super) struct Clock {
     watched: Watched,
     phase: Phase,
-    /// What is at work, while something is watched.
+    /// Current work while a unit is watched.
     at: Work,
-    /// Since when that has not been counted.
+    /// Start of the time that is not charged yet.
     lap: Option<Instant>,
-    /// Since when, by the clock and by the processor's time of this thread.
+    /// Start time of the thread, by wall clock and by its CPU time.
     began: Option<(Instant, Duration)>,
 }
 
@@ -122,17 +124,17 @@ impl Clock {
         Self { watched: Watched::new(steps), phase: Phase::Screens, at: Work::Source, lap: None, began: None }
     }
 
-    /// The thread sets to work, if it has not done so before.
+    /// Starts the clock, if it has not been started.
     pub fn start(&mut self) {
         self.began.get_or_insert_with(|| (Instant::now(), thread_cpu_time()));
     }
 
-    /// The screens are about to see so many rows.
+    /// Begins the screens of a vector with `rows` rows.
     pub fn screens(&mut self, rows: usize) {
         self.watch(Phase::Screens, rows);
     }
 
-    /// The steps behind them are about to see so many rows.
+    /// Begins a frame with `rows` rows, for the steps behind the screens.
     pub fn frame(&mut self, rows: usize) {
         self.watch(Phase::Frames, rows);
     }
@@ -142,7 +144,7 @@ impl Clock {
         self.lap = self.watched.seen[phase as usize].is_watched(rows).then(Instant::now);
     }
 
-    /// `work` begins; returns what was at work until now.
+    /// Charges the time so far to the previous work, and begins `work`. Returns the previous work.
     #[inline]
     pub fn turn_to(&mut self, work: Work) -> Work {
         let before = std::mem::replace(&mut self.at, work);
@@ -154,13 +156,13 @@ impl Clock {
         before
     }
 
-    /// What was watched has come to its end.
+    /// Ends the watched unit.
     pub fn stop(&mut self) {
         self.turn_to(Work::Source);
         self.lap = None;
     }
 
-    /// A block has been loaded since `began`.
+    /// Records a block load that started at `began`.
     pub fn loaded(&mut self, began: Instant) {
         let took = began.elapsed();
         self.watched.loading += took;
@@ -169,7 +171,7 @@ impl Clock {
         }
     }
 
-    /// Rows have been handed over since `began`.
+    /// Records a handover of rows that started at `began`.
     pub fn handed_over(&mut self, began: Instant) {
         let took = began.elapsed();
         self.watched.handing_over += took;
@@ -178,7 +180,7 @@ impl Clock {
         }
     }
 
-    /// Tells what is known to those who add it up, once the thread's work has ended.
+    /// Adds the measurements to the stage's totals when the thread's work ends.
     pub fn tell(&mut self, times: &Times) {
         let Some((began, cpu)) = self.began.take() else { return };
         self.watched.threads += began.elapsed();
@@ -188,7 +190,7 @@ impl Clock {
     }
 }
 
-/// What the workers of a stage have told.
+/// Totals over the workers of a stage.
 #[derive(Debug)]
 pub(super) struct Times {
     all: Mutex<Watched>,
@@ -200,8 +202,8 @@ impl Times {
         Self { all: Mutex::new(Watched::new(steps)), steps }
     }
 
-    /// The time of all threads, dealt to what they did. `parts_of` has the step of the pipeline that each compiled one
-    /// is a part of.
+    /// Returns the time of all threads, distributed over the work. `parts_of` has the pipeline step
+    /// of each compiled step.
     pub fn told(&self, parts_of: &[Option<usize>], pipeline_steps: usize) -> StageTimes {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let extended = |work: Work| -> Duration {
@@ -213,7 +215,7 @@ impl Times {
         for (step, part_of) in parts_of.iter().enumerate() {
             match part_of {
                 Some(part_of) => steps[*part_of] += extended(Work::Step(step)),
-                // What the sink knows of rows before they come to it.
+                // A step of the sink that removes rows before they reach it.
                 None => sink += extended(Work::Step(step)),
             }
         }
@@ -234,24 +236,24 @@ impl Times {
     }
 }
 
-/// What the threads of a pipeline have spent their time on. Only `threads` and `cpu` are measured throughout: the rest
-/// are parts of `threads`, by samples.
+/// Time spent by the threads of a pipeline. Only `threads` and `cpu` are measured throughout. The
+/// other fields are parts of `threads`, estimated from samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageTimes {
-    /// From each thread's first morsel to its last, waiting included, all threads together.
+    /// Time from each thread's first morsel to its last, including waits, summed over all threads.
     pub threads: Duration,
-    /// The processor's time of these threads.
+    /// CPU time of these threads.
     pub cpu: Duration,
-    /// Loading blocks, decoding what steps and the sink ask for, and picking rows.
+    /// Loading blocks, decoding values for steps and the sink, and picking rows.
     pub source: Duration,
-    /// Each step.
+    /// Time of each step.
     pub steps: Vec<Duration>,
-    /// Groups, rows for a table, or rows that are handed over.
+    /// Making groups, collecting rows for a table, or handing rows over.
     pub sink: Duration,
 }
 
 impl StageTimes {
-    /// Adds those of another pass.
+    /// Adds the times of another pass.
     pub fn add(&mut self, other: &Self) {
         self.threads += other.threads;
         self.cpu += other.cpu;
@@ -261,16 +263,17 @@ impl StageTimes {
         self.steps.iter_mut().zip(&other.steps).for_each(|(time, other)| *time += *other);
     }
 
-    /// The part of the threads' time that `time` is.
+    /// Returns `time` as a fraction of the threads' time.
     pub fn share(&self, time: Duration) -> f64 {
         time.as_secs_f64() / self.threads.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
-/// The processor's time that this thread has taken so far; none where that is not to be known.
+/// Returns the CPU time of this thread so far; zero if it is unavailable.
 pub fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of our own, which the call fills or leaves alone; it keeps nothing of it.
+    // SAFETY: the pointer is to a local timespec, which the call fills or leaves unchanged. The
+    // call does not keep the pointer.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     match (outcome, u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
         (0, Ok(seconds), Ok(nanoseconds)) => Duration::new(seconds, nanoseconds),
@@ -309,14 +312,14 @@ mod tests {
             clock.stop();
         }
         clock.tell(&times);
-        // Two compiled steps are one of the pipeline's.
+        // Two compiled steps are parts of one pipeline step.
         let told = times.told(&[Some(0), Some(0), Some(1)], 2);
         let sum = told.source + told.sink + told.steps.iter().sum::<Duration>();
         assert!(sum.abs_diff(told.threads) < Duration::from_micros(1), "{told:?}");
-        // Loads are the source's, and nobody else's.
+        // Loads are charged to the source only.
         assert!(told.source > Duration::ZERO && told.steps[1] < told.steps[0], "{told:?}");
         assert!(told.cpu > Duration::ZERO, "{told:?}");
-        // Who told has nothing more to tell.
+        // A second call adds nothing.
         clock.tell(&times);
         assert_eq!(times.told(&[Some(0), Some(0), Some(1)], 2), told);
     }

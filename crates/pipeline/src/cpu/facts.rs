@@ -1,16 +1,16 @@
-//! What EXPLAIN says of a program: what of it is settled before a row is read, and what came of it.
+//! Statistics of a program for EXPLAIN: facts known before a row is read, and results of the run.
 
-/// How a join table finds the rows of a key.
+/// Lookup structure of a join table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// A place for every possible key.
+    /// An array with a slot for every possible key.
     Direct,
     /// A hash table.
     Hashed,
 }
 
 impl TableKind {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -22,27 +22,27 @@ impl TableKind {
 /// A join table, planned or built.
 #[derive(Clone, Copy, Debug)]
 pub struct TableFacts {
-    /// How it finds rows.
+    /// Lookup structure.
     pub kind: TableKind,
-    /// Whether every key has one row; the data says so, when the table is complete.
+    /// True if every key has one row. This is known from the data once the table is complete.
     pub is_unique: Option<bool>,
-    /// Rows in it, at most if it is planned.
+    /// Number of rows; an upper bound if it is planned.
     pub rows: usize,
-    /// Bytes it takes; if it is planned, those it would if every key had one row.
+    /// Bytes of the table. If it is planned: its bytes if every key has one row.
     pub bytes: usize,
 }
 
-/// How a pipeline makes its groups.
+/// Grouping structure of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// A place for every possible key.
+    /// An array with a place for every possible key.
     Dense,
-    /// Places as keys appear.
+    /// Places in order of the keys' appearance.
     Hashed,
 }
 
 impl Grouping {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dense => "dense",
@@ -51,7 +51,7 @@ impl Grouping {
     }
 }
 
-/// What a pipeline ends in, as planned.
+/// Planned sink of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub enum SinkFacts {
     /// A join table.
@@ -64,24 +64,25 @@ pub enum SinkFacts {
     Top,
 }
 
-/// What came of a sink of the first rows in an order.
+/// Statistics of a sink of the first rows in an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopFacts {
     /// Rows that reached it.
     pub rows_in: u64,
-    /// Rows that came too late in the order to be among the first, which was seen before anything else of them was read.
+    /// Rows beyond the first ones in the order, which were discarded before any other column of
+    /// them was read.
     pub rows_left_out: u64,
-    /// Morsels that had only such rows, and were never read.
+    /// Morsels that had only such rows and were never read.
     pub morsels_skipped: usize,
-    /// Rows of these.
+    /// Rows of these morsels.
     pub rows_skipped: u64,
 }
 
-/// Rows that a step of a pipeline has seen and passed on.
+/// Rows that a step of a pipeline has read and emitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRows {
     /// Rows in.
     pub rows_in: u64,
-    /// Rows out: more than went in where a join multiplies them.
+    /// Rows out. More than rows in if a join multiplies rows.
     pub rows_out: u64,
 }

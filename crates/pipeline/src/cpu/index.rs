@@ -1,13 +1,13 @@
-//! Where a group's states lie: a place for every possible key (*dense*), or places in the order in which keys appear,
-//! found through a hash table. A key that 64 bits do not hold is several words.
+//! Places of groups: a place for every possible key (*dense*), or places in order of the keys'
+//! appearance, found through a hash table. A key that does not fit 64 bits has several words.
 //!
-//! The table is asked about the rows of a vector at once. First every row's slot is read, without a branch, so that
-//! the misses of the caches overlap; then keys are compared, and those that are not there are looked for further on,
-//! or added.
+//! The table looks up all rows of a vector at once. It first reads every row's slot without a
+//! branch, so that cache misses overlap. Then it compares keys, and probes further for the missing
+//! ones, or inserts them.
 //!
-//! Rows that were stored in the order of the key they are grouped by bring it in that order. As long as every key is as
-//! great as the last one or greater, it is that or a new one, and nobody asks for the hash table: it is made when the
-//! first key comes that is neither.
+//! Rows that are stored in the order of their group key arrive in that order. As long as every key
+//! is greater than or equal to the previous one, it is either that key or a new one, and no hash
+//! table is needed. The table builds its slots when the first key breaks the order.
 
 use super::kernels;
 use crate::VECTOR_ROWS;
@@ -16,37 +16,38 @@ use crate::budget::Growth;
 /// A word of the keys of a vector's rows.
 pub(crate) type Words = [u64; VECTOR_ROWS];
 
-/// Slots of a table, at least.
+/// Least number of slots of a table.
 const LEAST_SLOTS: usize = 1024;
 
-/// How the keys of groups become places.
+/// Mapping of group keys to places.
 #[derive(Debug)]
 pub(crate) enum Index {
     /// A place per possible key.
     Dense,
-    /// Places as keys appear.
+    /// Places in order of the keys' appearance.
     Hashed(Box<Table>),
 }
 
 /// Keys by place, and places by key.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Pairs of a key's hash and a place plus one; 0 where there is none. At least half of them are free. None of them
-    /// are there while keys come in order, and until the first is looked up then.
+    /// Pairs of a key's hash and a place plus one; 0 if the slot is free. At least half of the
+    /// slots are free. There are no slots while keys arrive in order, nor until the first lookup
+    /// after that.
     slots: Vec<(u32, u32)>,
     /// The words of the keys, by place.
     keys: Vec<u64>,
-    /// Whether keys ascend with their places, and those in `rows` go on like that.
+    /// True if keys ascend with their places, and the keys in `rows` continue the order.
     is_in_order: bool,
     /// Words of a key.
     words: usize,
-    /// Of the rows that are looked up.
+    /// Key words of the rows that are looked up.
     rows: Vec<Words>,
     hashes: [u32; VECTOR_ROWS],
 }
 
 impl Table {
-    /// No keys, of so many words each.
+    /// Creates an empty table for keys of `words` words.
     pub fn new(words: usize) -> Self {
         Self {
             slots: vec![(0, 0); LEAST_SLOTS],
@@ -58,13 +59,13 @@ impl Table {
         }
     }
 
-    /// No keys, of one word, that are hoped to come in order: whoever fills [`Table::rows`] has to say that they are
-    /// there ([`Table::rows_are_there`]).
+    /// Creates an empty table for keys of one word that are expected in order. After filling
+    /// [`Table::rows`], the caller must call [`Table::rows_are_there`].
     pub fn in_order() -> Self {
         Self { slots: Vec::new(), is_in_order: true, ..Self::new(1) }
     }
 
-    /// Makes room for so many keys. It has none yet.
+    /// Reserves room for `keys` keys. The table must be empty.
     pub fn reserve(&mut self, keys: usize) {
         let slots = (keys * 2).next_power_of_two();
         if slots > self.slots.len() {
@@ -73,33 +74,33 @@ impl Table {
         self.keys.reserve(keys * self.words);
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len() / self.words
     }
 
-    /// Words of a key.
+    /// Returns the number of words of a key.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// The key of a place.
+    /// Returns the key of a place.
     pub fn key(&self, place: usize) -> &[u64] {
         &self.keys[place * self.words..][..self.words]
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.slots.len() * size_of::<(u32, u32)>() + self.keys.capacity() * 8 + size_of_val(self.rows.as_slice())
     }
 
-    /// The keys, if they ascend with their places.
+    /// Returns the keys, if they ascend with their places.
     pub fn ascending(&self) -> Option<&[u64]> {
         self.is_in_order.then_some(self.keys.as_slice())
     }
 
-    /// The first `n` keys to look up are in [`Table::rows`]. If they do not go on in order, the next lookup takes a hash
-    /// table, which [`Table::growth`] counts from now on.
+    /// Declares that the first `n` keys to look up are in [`Table::rows`]. If they break the order,
+    /// the next lookup needs a hash table, which [`Table::growth`] counts from now on.
     pub fn rows_are_there(&mut self, n: usize) {
         if self.is_in_order {
             let words = &self.rows[0][..n];
@@ -108,19 +109,19 @@ impl Table {
         }
     }
 
-    /// Has a hash table for what comes next, whatever its order.
+    /// Leaves ordered mode: later keys use a hash table in any case.
     pub fn leave_order(&mut self) {
         self.is_in_order = false;
     }
 
-    /// Puts other keys into the places of these, which cannot be looked up any more.
+    /// Replaces the keys of all places. The keys cannot be looked up any more.
     pub fn replace_keys(&mut self, f: impl FnMut(&mut [u64])) {
         self.leave_order();
         self.slots = Vec::new();
         self.keys.chunks_exact_mut(self.words).for_each(f);
     }
 
-    /// Bytes that it takes when there are so many keys more.
+    /// Returns the bytes that it takes with `more` additional keys.
     pub fn growth(&self, more: usize) -> Growth {
         const SLOT: usize = size_of::<(u32, u32)>();
         let size = if self.is_in_order { 0 } else { self.slots_for(more) };
@@ -130,7 +131,7 @@ impl Table {
         slots.and(keys).and(Growth::none(size_of_val(self.rows.as_slice())))
     }
 
-    /// Slots that it takes for so many keys more.
+    /// Returns the number of slots for `more` additional keys.
     fn slots_for(&self, more: usize) -> usize {
         let mut size = self.slots.len().max(LEAST_SLOTS);
         while (self.len() + more) * 2 > size {
@@ -139,23 +140,23 @@ impl Table {
         size
     }
 
-    /// Forgets all keys, and keeps its memory.
+    /// Removes all keys, and keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill((0, 0));
         self.keys.clear();
     }
 
-    /// The hash of the first words of a place's key.
+    /// Returns the hash of the first words of a place's key.
     pub fn hash(&self, place: usize, words: usize) -> u32 {
         hash_of(self.key(place).iter().take(words).copied())
     }
 
-    /// Room for the words of the keys that are looked up next.
+    /// Returns the buffer for the key words of the next lookup.
     pub fn rows(&mut self) -> &mut [Words] {
         &mut self.rows
     }
 
-    /// The places of the first `n` keys in [`Table::rows`], new ones for new keys.
+    /// Finds the places of the first `n` keys in [`Table::rows`], and adds new places for new keys.
     pub fn find_or_insert(&mut self, n: usize, places: &mut [u32; VECTOR_ROWS]) {
         if self.is_in_order {
             return self.append(n, places);
@@ -178,7 +179,7 @@ impl Table {
         }
     }
 
-    /// Whether a place has a row's key.
+    /// Returns true if a place has a row's key.
     #[inline]
     fn is_at(&self, place: u32, row: usize) -> bool {
         let at = place as usize * self.words;
@@ -188,7 +189,7 @@ impl Table {
         }
     }
 
-    /// The place of a row's key, wherever it is in the table.
+    /// Finds or inserts a row's key by probing the slots. Returns its place.
     fn place_of(&mut self, row: usize) -> u32 {
         let hash = self.hashes[row];
         let mask = self.slots.len() - 1;
@@ -209,7 +210,7 @@ impl Table {
         places as u32 - 1
     }
 
-    /// The places of keys that go on in order.
+    /// Assigns places to keys that continue the order.
     fn append(&mut self, n: usize, places: &mut [u32; VECTOR_ROWS]) {
         let Some(first) = self.rows[0][..n].first() else { return };
         if self.keys.is_empty() {
@@ -217,7 +218,7 @@ impl Table {
         }
         let mut place = self.keys.len() - 1;
         let mut last = self.keys[place];
-        // Every row writes its key: to where the last one was, or behind it.
+        // Every row writes its key without a branch: over the last key, or behind it.
         self.keys.resize(place + 1 + n, 0);
         let keys = &mut self.keys[place..];
         let before = place;
@@ -230,7 +231,7 @@ impl Table {
         self.keys.truncate(place + 1);
     }
 
-    /// Slots for the keys that came in order, and for so many more.
+    /// Builds slots for the keys that came in order, and for `more` additional ones.
     fn make_slots(&mut self, more: usize) {
         self.slots = vec![(0, 0); self.slots_for(more)];
         let mask = self.slots.len() - 1;
@@ -244,7 +245,8 @@ impl Table {
         }
     }
 
-    /// The same places in twice the slots. Old slots are gone through in order, so that new ones are, too.
+    /// Doubles the slots. The old slots are read in order, so writes to the new ones are in order,
+    /// too.
     fn enlarge(&mut self) {
         let mut slots = vec![(0, 0); self.slots.len() * 2];
         let mask = slots.len() - 1;
@@ -270,19 +272,19 @@ fn hash_rows(words: &[Words], hashes: &mut [u32]) {
     }
 }
 
-/// Of a key of several words.
+/// Returns the hash of a key of several words.
 pub(crate) fn hash_of(words: impl Iterator<Item = u64>) -> u32 {
     words.fold(0, |hashed, word| hash(word ^ hashed)) as u32
 }
 
-/// Multiplied and folded: the low bits, which pick the slot, depend on all bits of the key.
+/// Multiplies and folds: the low bits, which pick the slot, depend on all bits of the key.
 #[inline]
 pub(crate) fn hash(key: u64) -> u64 {
     let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Whether all rows of a vector are of one group.
+/// Returns true if all rows of a vector belong to one group.
 pub(crate) fn is_one(places: &[u32]) -> bool {
     match places {
         [first, .., last] => first == last && kernels::count_where(places, *first) as usize == places.len(),
@@ -322,7 +324,8 @@ mod tests {
 
     #[test]
     fn keys_in_order_need_no_slots_until_one_is_not() {
-        // Where the order ends: in the first row that has one before it, between vectors, within one, never.
+        // The order breaks at the first row that has a predecessor, between vectors, within one, or
+        // never.
         for breaks_at in [1, VECTOR_ROWS, VECTOR_ROWS + 1, 5 * VECTOR_ROWS / 2, usize::MAX] {
             let mut table = Table::in_order();
             let mut expected: HashMap<u64, u32> = HashMap::new();

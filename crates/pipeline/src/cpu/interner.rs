@@ -1,9 +1,10 @@
-//! Late texts that tell groups apart: equal texts become one row.
+//! Interning of late strings that distinguish groups: equal strings become one row number.
 //!
-//! Where nothing beside a late text determines it, groups by the numbers of rows could be as many as rows. So every
-//! worker reads the texts, keeps those that it has met, and puts the number of the first row that had a text in the
-//! place of the others'. When all rows are through, the workers agree on one row for each text: what the second has met
-//! goes through the first one's texts, and so on.
+//! If no other key determines a late string, grouping by row number could yield as many groups as
+//! rows. Therefore every worker reads the strings and keeps the distinct ones. It replaces each row
+//! number by that of the first row with an equal string. After the last row, the workers agree on
+//! one row per string: the strings of the second worker are looked up among those of the first, and
+//! so on.
 
 use std::collections::HashMap;
 
@@ -14,23 +15,25 @@ use super::vector::{Data, Vector};
 use crate::late::TextReader;
 use crate::{Error, LateTexts, Result};
 
-/// Bytes of texts that are kept together.
+/// Size of a chunk of string bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Texts, and the row that stands for each of them.
+/// Strings, and the row that represents each of them.
 #[derive(Debug)]
 pub(crate) struct Interner {
-    /// The texts' bytes. What is full stays where it is: growing would copy all of it, again and again.
+    /// Bytes of the strings. A full chunk stays in place, since growing it would copy all bytes
+    /// repeatedly.
     chunks: Vec<Vec<u8>>,
-    /// The chunk of each text, where it starts there, and its length.
+    /// The chunk of each string, its start there, and its length.
     places: Vec<(u32, u32, u32)>,
     rows: Vec<u64>,
-    /// Pairs of a text's hash and its number plus one; 0 where there is none. At least half of them are free.
+    /// Pairs of a string's hash and its number plus one; 0 if the slot is free. At least half of
+    /// the slots are free.
     slots: Vec<(u32, u32)>,
     reader: TextReader,
 }
 
-/// Rows that another one stands for, by number.
+/// Representatives of rows, by row number.
 pub(crate) type StandIns = HashMap<u64, u64>;
 
 impl Interner {
@@ -44,13 +47,13 @@ impl Interner {
         }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
         chunks + self.places.capacity() * 12 + (self.rows.capacity() + self.slots.len()) * 8
     }
 
-    /// Puts those rows into the first `n` of a vector that stand for theirs.
+    /// Replaces the first `n` row numbers of a vector by those of their representatives.
     pub fn replace(&mut self, texts: &LateTexts, vector: &mut Vector, n: usize) -> Result<()> {
         let number = |row: usize| vector.is_valid(row).then(|| vector.integer(row) as u64);
         let numbers: Vec<Option<u64>> = (0..n).map(number).collect();
@@ -67,7 +70,8 @@ impl Interner {
         Ok(())
     }
 
-    /// What stands for the rows of another worker's from now on, where that is another row.
+    /// Adds the strings of another worker. Returns the new representatives of its rows, as far as
+    /// they change.
     pub fn take_in(&mut self, other: &Self) -> Result<StandIns> {
         let mut stand_ins = StandIns::new();
         for (number, row) in other.rows.iter().enumerate() {
@@ -84,7 +88,7 @@ impl Interner {
         &self.chunks[chunk as usize][start as usize..][..length as usize]
     }
 
-    /// The row that stands for a text: `row`, if the text is new.
+    /// Returns the row that represents a string: `row`, if the string is new.
     fn row_of(&mut self, text: &[u8], row: u64) -> Result<u64> {
         let hashed = hash_of(text);
         let mask = self.slots.len() - 1;
@@ -107,7 +111,7 @@ impl Interner {
         Ok(row)
     }
 
-    /// Puts a text behind the others. None has more than 2 GiB: blocks of texts have not.
+    /// Appends a string. No string exceeds 2 GiB, since blocks of strings do not.
     fn keep(&mut self, text: &[u8]) {
         if self.chunks.last().is_none_or(|last| last.len() + text.len() > last.capacity()) {
             self.chunks.push(Vec::with_capacity(text.len().max(CHUNK_BYTES)));
@@ -155,7 +159,7 @@ mod tests {
             let known = *expected.entry(text(row)).or_insert(row);
             assert_eq!(first.row_of(text(row).as_bytes(), row).unwrap(), known);
         }
-        // Some of the second one's texts are new to the first.
+        // Some of the second interner's strings are new to the first.
         for row in 2500..3500 {
             second
                 .row_of(format!("{}{}", text(row), if row % 2 == 0 { "" } else { "!" }).as_bytes(), row + 10_000)

@@ -1,11 +1,12 @@
-//! The CPU backend: morsel-driven, vector at a time, everything between storage and sink in the caches.
+//! The CPU backend: morsel-driven and vectorized, with all intermediate data between storage and
+//! sink in the CPU caches.
 //!
 //! ```text
-//! Execution ── a Stage per pipeline ── Workers, one a thread ── a Frame per vector
-//!                 compiled steps          own sink state           live rows, registers loaded so far
+//! Execution ── one Stage per pipeline ── Workers, one per thread ── one Frame per vector
+//!                 compiled steps            own sink state             live rows, loaded registers
 //! ```
-//! Who calls decides about threads: a [`Worker`] is a plain value whose [`Worker::step`] carries one morsel through,
-//! so that a query can be cancelled between morsels. [`run`] does it with scoped threads.
+//! The caller owns the threads. A [`Worker`] is a plain value whose [`Worker::step`] processes one
+//! morsel, so a query can be cancelled between morsels. [`run`] uses scoped threads.
 
 mod aggregate;
 mod ascending;
@@ -57,21 +58,21 @@ use crate::budget::{Budget, Holder, Room};
 use crate::ir::{JoinKind, Pipeline, Program, Shape, Step, validate};
 use crate::{Domain, Error, Result, Source};
 
-/// A program that is being run.
+/// A program and the state of its run.
 #[derive(Clone, Debug)]
 pub struct Execution {
     program: Arc<Program>,
     sources: Vec<Arc<dyn Source>>,
     shapes: Arc<[Shape]>,
     tables: Tables,
-    /// What the tables take.
+    /// Memory reservations of the tables.
     rooms: Vec<Arc<Room>>,
-    /// For tables and groups.
+    /// Budget for tables and groups.
     budget: Budget,
 }
 
 impl Execution {
-    /// Checks the program.
+    /// Checks a program and creates its execution.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Unsupported`], before any row is read.
@@ -81,14 +82,14 @@ impl Execution {
         Ok(Self { program, sources, shapes, tables: Vec::new(), rooms: Vec::new(), budget: budget.into() })
     }
 
-    /// The same program, checked already, from its start and within another budget.
+    /// Returns the same program, already checked, at its start and with another budget.
     #[must_use]
     pub fn with_budget(&self, budget: impl Into<Budget>) -> Self {
         Self { budget: budget.into(), tables: Vec::new(), rooms: Vec::new(), ..self.clone() }
     }
 
-    /// The same program over other sources, of which some were only expected when it was checked: it is checked again,
-    /// from its start and within another budget.
+    /// Returns the same program over other sources, at its start and with another budget. Some
+    /// sources may have been placeholders when the program was checked, so it is checked again.
     ///
     /// # Errors
     /// As [`Execution::new`].
@@ -96,8 +97,9 @@ impl Execution {
         Self::new(Program::clone(&self.program), sources, budget)
     }
 
-    /// The same program, checked already, from its start, whose bytes are counted elsewhere: source by source, in the ledger
-    /// that `ledger` has for it. `None` if one of them cannot be read for anybody else ([`Source::for_ledger`]).
+    /// Returns the same program, already checked and at its start, with other ledgers for its I/O:
+    /// `ledger` gives that of each source. `None` if a source cannot change its ledger
+    /// ([`Source::for_ledger`]).
     pub fn for_ledgers(&self, ledger: impl Fn(usize) -> Option<Arc<Ledger>>) -> Option<Self> {
         let sources = self.sources.iter().enumerate().map(|(number, source)| match ledger(number) {
             Some(ledger) => source.for_ledger(&ledger),
@@ -107,18 +109,19 @@ impl Execution {
         Some(Self { sources, tables: Vec::new(), rooms: Vec::new(), ..self.clone() })
     }
 
-    /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
-    /// What each of them ends in, as planned.
+    /// Compiles every pipeline with empty join tables, so that unsupported programs are refused
+    /// before any row is read. Returns the planned sink of each pipeline.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] above all.
+    /// [`Error::Unsupported`] in most cases.
     pub fn check(&self) -> Result<Vec<SinkFacts>> {
         let mut tables: Tables = Vec::new();
         let mut unbounded = Budget::from(usize::MAX).room("a join table", Holder::Keeps);
         let mut planned = Vec::with_capacity(self.pipelines());
         for (pipeline, shape) in self.program.pipelines.iter().zip(self.shapes.iter()) {
             let source = Arc::clone(&self.sources[pipeline.source]);
-            // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
+            // The keys of an empty table rule out every morsel. Therefore the steps are compiled
+            // with the table, and rows are counted without it.
             let rows = source.all_live_rows();
             let stage = Stage::unread(pipeline, shape, source, &tables, &self.budget)?;
             planned.push(stage.planned(rows));
@@ -131,18 +134,18 @@ impl Execution {
         Ok(planned)
     }
 
-    /// The program: one for all executions that were made of one.
+    /// Returns the program. Executions derived from one execution share it.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// What its registers, tables and answer can hold, by pipeline.
+    /// Returns the domains of registers, tables and answer, by pipeline.
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
     }
 
-    /// The same program, or one of the same registers and tables, over parts of the sources and others after them: no
-    /// register can hold anything else.
+    /// Returns the same program, or one with the same registers and tables, over parts of the
+    /// sources and additional sources. No register may hold other values than before.
     pub(crate) fn of_parts(&self, program: &Arc<Program>, sources: Vec<Arc<dyn Source>>) -> Result<Self> {
         if Arc::ptr_eq(program, &self.program) {
             return Ok(Self { sources, tables: Vec::new(), rooms: Vec::new(), ..self.clone() });
@@ -152,31 +155,32 @@ impl Execution {
         Ok(Self { program, sources, shapes, tables: Vec::new(), rooms: Vec::new(), budget: self.budget.clone() })
     }
 
-    /// What it reads.
+    /// Returns the sources that it reads.
     pub fn sources(&self) -> &[Arc<dyn Source>] {
         &self.sources
     }
 
-    /// Pipelines to run, in order.
+    /// Returns the number of pipelines, which run in order.
     pub fn pipelines(&self) -> usize {
         self.program.pipelines.len()
     }
 
-    /// The domains of the answer's columns.
+    /// Returns the domains of the answer's columns.
     pub fn outputs(&self) -> &[Domain] {
         self.shapes.last().map_or(&[], |shape| &shape.outputs)
     }
 
-    /// Prepares a pipeline. Those before it must have been finished.
+    /// Prepares a pipeline. All pipelines before it must be finished.
     pub fn stage(&self, pipeline: usize) -> Result<Arc<Stage>> {
         let (pipeline, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
         let source = Arc::clone(&self.sources[pipeline.source]);
         Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables, &self.budget)?))
     }
 
-    /// Whether the table of a pipeline may be built part by part ([`KeyPart`]), the last pipeline being carried through
-    /// once for each: that probes it, and nobody else does. Every row finds what it finds in one of the passes. `NOT IN`
-    /// asks about all rows of the table, those without a key among them.
+    /// Returns true if the table of a pipeline may be built in parts ([`KeyPart`]), with one run of
+    /// the last pipeline per part. The last pipeline must probe the table, and no other pipeline
+    /// may. Every row finds its matches in one of the passes. `NOT IN` depends on all rows of the
+    /// table, including those without a key.
     pub fn may_pass(&self, pipeline: usize) -> bool {
         let probes = |of: &Pipeline| -> Vec<JoinKind> {
             let kind_of = |step: &Step| match step {
@@ -190,7 +194,7 @@ impl Execution {
             && others.iter().all(|other| probes(other).is_empty())
     }
 
-    /// As [`Execution::stage`], for a part of the keys of a table.
+    /// Prepares a pipeline as [`Execution::stage`] does, for a part of the keys of a table.
     pub fn stage_of_part(&self, pipeline: usize, part: KeyPart) -> Result<Arc<Stage>> {
         let (of, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
         let source = Arc::clone(&self.sources[of.source]);
@@ -201,7 +205,8 @@ impl Execution {
         Ok(Arc::new(stage))
     }
 
-    /// Leaves a pipeline's table empty, so that others can be built before it. One that was built makes room.
+    /// Leaves a pipeline's table empty, so that others can be built before it. Releases a table
+    /// that was built before.
     pub fn leave_out(&mut self, pipeline: usize) -> Result<()> {
         let stage = self.stage(pipeline)?;
         if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
@@ -213,7 +218,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Makes a table that of a pipeline.
+    /// Sets the table of a pipeline.
     fn put(&mut self, pipeline: usize, table: JoinTable, room: Room) {
         let (table, room) = (Arc::new(table), Arc::new(room));
         match self.tables.get_mut(pipeline) {
@@ -225,7 +230,7 @@ impl Execution {
         }
     }
 
-    /// What the program's probes want of a table.
+    /// Returns the requirements of the program's probes on a table.
     fn wanted_of(&self, table: usize) -> Wanted {
         let only_asks = |step: &Step| match step {
             Step::Probe(probe) => probe.table != table || matches!(probe.kind, JoinKind::Semi | JoinKind::Anti),
@@ -235,7 +240,8 @@ impl Execution {
         if only_asked { Wanted::Keys } else { Wanted::Rows }
     }
 
-    /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
+    /// Combines the workers' results once no morsel is left: into a table for later pipelines, or
+    /// into groups.
     ///
     /// # Errors
     /// [`Error::Memory`], and those of files.
@@ -246,7 +252,7 @@ impl Execution {
                     SinkState::Build(collected, room) => Some((collected, room)),
                     _ => None,
                 });
-                // What the rows take is theirs until they are in the table.
+                // The workers' reservations cover the rows until they are in the table.
                 let (collected, _rooms): (Vec<_>, Vec<_>) = collected.unzip();
                 let mut room = self.budget.room("a join table", Holder::Keeps);
                 let table = JoinTable::build(collected, layout, self.wanted_of(pipeline), &mut room)?;
@@ -271,13 +277,13 @@ impl Execution {
         }
     }
 
-    /// What is known of the tables built so far.
+    /// Returns statistics of the tables built so far.
     pub fn tables(&self) -> Vec<TableFacts> {
         self.tables.iter().map(|table| table.facts()).collect()
     }
 }
 
-/// Runs a program on so many threads: chunks of columns of the answer.
+/// Runs a program on `threads` threads. Returns the answer in chunks of columns.
 ///
 /// # Errors
 /// The first error of any worker.
@@ -285,7 +291,7 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
     run_until(execution, threads, &AtomicBool::new(false))
 }
 
-/// As [`run`], which ends between morsels if `cancelled` is set.
+/// Runs as [`run`] does, and stops between morsels if `cancelled` is set.
 ///
 /// # Errors
 /// As [`run`], and [`Error::Cancelled`].

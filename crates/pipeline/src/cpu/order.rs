@@ -1,4 +1,4 @@
-//! In which order a worker carries its steps out, and which of them as screens.
+//! Execution order of a worker's steps, and the choice of the steps that run as screens.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,24 +6,25 @@ use std::collections::BinaryHeap;
 use super::stage::{CompiledStep, Stage, StepKind};
 use crate::ir::JoinKind;
 
-/// After so many measurements of the first step the order is thought over.
+/// Number of measurements of the first step after which the order is reconsidered.
 const REORDER: u64 = 6;
-/// A screen that has to look every offset up is worth it while at least this part of the rows is there.
+/// Least fraction of remaining rows for which a screen that looks up every offset pays off.
 const WORTH: f64 = 0.15;
 
-/// The steps in the order they are carried out.
+/// The steps in execution order.
 #[derive(Debug)]
 pub(super) struct Order {
     pub steps: Vec<usize>,
-    /// After each of them: registers that are still needed.
+    /// Registers that are still needed after each of them.
     pub needed: Vec<Vec<bool>>,
-    /// So many of the first steps are screens.
+    /// Number of leading steps that are screens.
     screens: usize,
-    /// Columns of the source that whatever comes after them reads first.
+    /// Columns of the source that the first step after the screens reads, or the sink if there is
+    /// none.
     pub first_columns: Vec<usize>,
-    /// Of each step: whether it costs next to nothing as a screen.
+    /// For each step: true if it costs almost nothing as a screen.
     pub is_light: Vec<bool>,
-    /// Of each step: rows in, rows out, nanoseconds, where they were measured.
+    /// For each step: rows in, rows out and nanoseconds, as far as they were measured.
     costs: Vec<(u64, u64, u64)>,
     measured: u64,
 }
@@ -44,7 +45,7 @@ impl Order {
         order
     }
 
-    /// The first steps, which are screens.
+    /// Returns the leading steps that are screens.
     pub fn screens(&self) -> &[usize] {
         &self.steps[..self.screens]
     }
@@ -57,20 +58,20 @@ impl Order {
         }
     }
 
-    /// Puts those steps first that get rid of a row at the least cost.
+    /// Moves the steps with the least cost per removed row to the front.
     pub fn reconsider(&mut self, stage: &Stage) {
         if self.measured < REORDER {
             return;
         }
         self.measured = 0;
         let rank = |(rows_in, rows_out, nanoseconds): (u64, u64, u64)| match rows_in {
-            // Never reached: stays where it is, at the end.
+            // A step that was never reached stays at the end.
             0 => f64::MAX,
             _ => nanoseconds as f64 / (rows_in.saturating_sub(rows_out) as f64 + rows_in as f64 / 1000.0),
         };
         let ranks: Vec<f64> = self.costs.iter().map(|cost| rank(*cost)).collect();
         self.arrange(stage, |step| ranks[step]);
-        // What was measured long ago counts ever less.
+        // Older measurements lose weight.
         self.costs.iter_mut().for_each(|cost| *cost = (cost.0 / 2, cost.1 / 2, cost.2 / 2));
     }
 
@@ -95,8 +96,8 @@ impl Order {
         }
     }
 
-    /// How many of the first steps are screens: a screen looks at all rows of a vector, however few are left, which is
-    /// worth it while it is light or many are.
+    /// Returns the number of leading screens. A screen processes all rows of a vector, however few
+    /// are left. That pays off while the screen is light or many rows are left.
     fn screens_among(&self, stage: &Stage, steps: &[usize]) -> usize {
         let mut left = 1.0;
         let is_worth = |step: &&usize| {
@@ -111,7 +112,7 @@ impl Order {
     }
 }
 
-/// The steps by their ranks, each behind the steps that it waits for. Equal ranks keep their order.
+/// Sorts the steps by rank, each behind the steps that it depends on. Equal ranks keep their order.
 fn sorted(stage: &Stage, rank: impl Fn(usize) -> f64) -> Vec<usize> {
     let mut waits_for: Vec<usize> = stage.steps.iter().map(|step| step.after.len()).collect();
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); stage.steps.len()];
@@ -158,13 +159,15 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
-/// A screen of a table with less than this part of its keys comes before filters that are none: it looks at one column
-/// as it is stored, and they at what is left of several, decoded. Behind them it would be no screen.
+/// Fraction of a table's key range. A probe of a table with fewer keys runs as a screen before
+/// filters that are no screens. The screen reads one column in stored form, while those filters
+/// read the remaining rows of several decoded columns. Behind such filters, it could not run as a
+/// screen.
 const SPARSE: f64 = 0.25;
 
-/// The order before anything was measured: filters, of which the one that lets the first rows in an order through reads
-/// a column that no condition asks for; then probes of tables that have few of the keys there could be, then
-/// filters that read texts.
+/// Returns the rank of a step before any measurement. Filters come first. The filter that admits
+/// the first rows in an order reads a column that no condition reads. Then follow probes of tables
+/// that have few of the possible keys, then filters that read strings.
 fn guess(stage: &Stage, step: usize) -> f64 {
     let CompiledStep { kind, screen, .. } = &stage.steps[step];
     match kind {

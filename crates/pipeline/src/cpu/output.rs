@@ -1,4 +1,4 @@
-//! Columns of an answer. Whoever asked turns them into the types that the user sees.
+//! Columns of an answer. The caller converts them to the types that the user sees.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::{Dictionary, Domain, Interval, LateTexts, Type};
 /// A column of an answer.
 #[derive(Clone, Debug)]
 pub struct ResultColumn {
-    /// Its values. Those that are NULL hold anything.
+    /// Its values. NULL values are arbitrary.
     pub values: ResultValues,
-    /// Which rows are not NULL; `None` if all are not.
+    /// True for rows that are not NULL; `None` if no row is NULL.
     pub valid: Option<Vec<bool>>,
 }
 
@@ -25,12 +25,12 @@ pub enum ResultValues {
     Double(Vec<f64>),
     /// Codes of a dictionary.
     Text(Vec<u32>, Arc<Dictionary>),
-    /// Numbers of rows, and what they stand for.
+    /// Row numbers, and the strings that they stand for.
     LateText(Vec<u64>, Arc<LateTexts>),
 }
 
 impl ResultColumn {
-    /// Integers, codes, rows or booleans of a domain.
+    /// Creates a column of integers, codes, row numbers or booleans of a domain.
     pub fn of_integers(domain: &Domain, integers: impl Iterator<Item = Option<i128>> + Clone) -> Self {
         let valid = domain.nullable.then(|| integers.clone().map(|value| value.is_some()).collect());
         let integers = integers.map(Option::unwrap_or_default);
@@ -50,7 +50,7 @@ impl ResultColumn {
         Self { values, valid }
     }
 
-    /// No rows of a domain.
+    /// Creates an empty column of a domain.
     pub fn empty(domain: &Domain) -> Self {
         match domain.ty {
             Type::Double => Self { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) },
@@ -58,7 +58,7 @@ impl ResultColumn {
         }
     }
 
-    /// The rows at `picked`, in their order.
+    /// Returns the rows at `picked`, in that order.
     pub fn gather(&self, picked: &[u32]) -> Self {
         fn at<T: Copy>(values: &[T], picked: &[u32]) -> Vec<T> {
             picked.iter().map(|row| values[*row as usize]).collect()
@@ -93,7 +93,7 @@ impl ResultColumn {
         }
     }
 
-    /// Adds the rows of a column of the same domain.
+    /// Appends the rows of a column of the same domain.
     pub fn append(&mut self, other: &Self) {
         match (&mut self.values, &other.values) {
             (ResultValues::Bool(to), ResultValues::Bool(from)) => to.extend_from_slice(from),
@@ -109,7 +109,7 @@ impl ResultColumn {
         }
     }
 
-    /// What it takes when so many rows are added.
+    /// Returns the memory that it takes when `more` rows are added.
     pub(crate) fn growth(&self, more: usize) -> Growth {
         let values = match &self.values {
             ResultValues::Bool(values) => Growth::of_vec(values, more),
@@ -122,7 +122,7 @@ impl ResultColumn {
         values.and(self.valid.as_ref().map_or(Growth::default(), |valid| Growth::of_vec(valid, more)))
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         match &self.values {
             ResultValues::Bool(values) => values.len(),
@@ -134,7 +134,7 @@ impl ResultColumn {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

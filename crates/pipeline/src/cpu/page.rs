@@ -1,35 +1,37 @@
-//! Groups as bytes, in files that only the process that writes them reads.
+//! Serialization of groups to pages of spill files. Only the process that writes a file reads it.
 //!
 //! ```text
 //! page     header, then columns of up to a vector's worth of entries:
-//!          of groups   the words of the key, the rows, and of each function the words of its state
-//!          of values   the words of the group's key, and a value that one function's set of it has
-//! header   magic and version, kind, entries, bytes of the columns, CRC-32C of all of that and of the columns
-//! column   width, least word, and of every entry what it is above that in so many bytes: 0, 1, 2, 4 or 8
+//!          groups      the words of the key, the rows, and the words of each function's state
+//!          values      the words of the group's key, and a value from one function's set of it
+//! header   magic and version, kind, entries, bytes of the columns,
+//!          CRC-32C of all of that and of the columns
+//! column   width, least word, and for each entry the difference to it in that width:
+//!          0, 1, 2, 4 or 8 bytes
 //! ```
-//! Everything is words of 64 bits. Integers have their sign's bit turned round, so that the least word is the least
-//! integer; wider ones are two columns.
+//! All entries are words of 64 bits. Integers have their sign bit flipped, so that the least word
+//! is the least integer. Wider integers take two columns.
 
 use super::index::Words;
 use super::states::{Function, State};
 use crate::{Error, Result, VECTOR_ROWS};
 
-/// `OHG` and a version: of the form, not of the file, for no process reads another's.
+/// `OHG` and a version. It versions the page layout, since no process reads another's files.
 const MAGIC: u32 = u32::from_le_bytes(*b"OHG1");
 const HEADER_BYTES: usize = 20;
 
-/// No page is larger: whoever wrote a length like that wrote nothing of ours.
+/// Largest size of a page: a larger length was not written by this module.
 const MOST_BYTES: u32 = 64 << 20;
 
-/// What a page has entries of.
+/// Kind of a page's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
     Groups,
-    /// Of the function with this number.
+    /// Values of the function with this number.
     Values(usize),
 }
 
-/// An integer as a word of the same order, and back.
+/// Maps an integer to a word of the same order, and back.
 pub(crate) fn unsigned(value: i64) -> u64 {
     value as u64 ^ 1 << 63
 }
@@ -44,7 +46,7 @@ pub(crate) fn begin(out: &mut Vec<u8>) {
     out.resize(HEADER_BYTES, 0);
 }
 
-/// Adds a column of `n` words.
+/// Appends a column of `n` words.
 pub(crate) fn put(out: &mut Vec<u8>, n: usize, word: impl Fn(usize) -> u64) {
     let (mut least, mut most) = (u64::MAX, 0);
     for row in 0..n {
@@ -84,12 +86,12 @@ pub(crate) fn end(out: &mut [u8], kind: PageKind, n: usize) {
     out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc);
 }
 
-/// Of all but itself.
+/// Returns the checksum of the page without the checksum field.
 fn checksum(page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&page[..HEADER_BYTES - 4]), &page[HEADER_BYTES..])
 }
 
-/// A page that is read.
+/// Reader of one page.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -99,10 +101,10 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The page that lies at `offset` of a file, what it has entries of, and how many.
+    /// Opens the page at `offset` of a file. Returns its kind and number of entries, too.
     ///
     /// # Errors
-    /// [`Error::Spill`] for what is no page, or not what was written.
+    /// [`Error::Spill`] for bytes that are no page, or differ from those written.
     pub fn open(page: &'a [u8], name: &'a str, offset: u64) -> Result<(Self, PageKind, usize)> {
         let mut reader = Self { rest: page, name, offset, len: page.len() };
         let mut header = [0; HEADER_BYTES / 4];
@@ -128,7 +130,7 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    /// The next column, of `n` words.
+    /// Reads the next column, of `n` words.
     pub fn words(&mut self, n: usize, mut f: impl FnMut(u64)) -> Result<()> {
         let [width] = self.take()?;
         let least = u64::from_le_bytes(self.take()?);
@@ -149,7 +151,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next columns are the words of keys.
+    /// Reads the next columns as the words of keys.
     pub fn keys(&mut self, n: usize, keys: &mut [Words]) -> Result<()> {
         for key in keys {
             let mut row = 0;
@@ -161,12 +163,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// There are no more columns.
+    /// Checks that no columns are left.
     pub fn finish(self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.corrupt("a page with more than its columns")) }
     }
 
-    /// An error of this page.
+    /// Returns an error about this page.
     pub fn corrupt(&self, what: &str) -> Error {
         let source = std::io::Error::new(std::io::ErrorKind::InvalidData, format!("it holds {what}"));
         let (operation, name) = (onehop_io::Operation::Read, self.name);
@@ -177,12 +179,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where a file is.
+/// Returns the directory of a file.
 pub(crate) fn directory_of(name: &str) -> String {
     name.rsplit_once('/').map_or(name, |(directory, _)| directory).to_string()
 }
 
-/// Groups that were read: states by entry.
+/// Groups read from a page: states by entry.
 #[derive(Debug)]
 pub(crate) struct PageGroups {
     pub rows: Vec<i64>,
@@ -190,7 +192,7 @@ pub(crate) struct PageGroups {
 }
 
 impl PageGroups {
-    /// Becomes the next columns.
+    /// Replaces the contents by the next columns.
     pub fn read(&mut self, functions: &[Function], n: usize, from: &mut Reader<'_>) -> Result<()> {
         self.rows.clear();
         from.words(n, |word| self.rows.push(signed(word)))?;

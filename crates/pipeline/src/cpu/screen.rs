@@ -1,13 +1,15 @@
-//! Screens: filters and probes answered on what is stored, a bit per row, before any value is decoded.
+//! Screens: filters and probes evaluated on encoded data, one bit per row, before any value is
+//! decoded.
 //!
 //! ```text
-//! step  ── Screen: which values go on ────────┐
-//! block ── offsets, or codes of a table ──────┴─► Answer: which offsets, or which codes ─► a mask of each vector
+//! step  ── Screen: the passing values ──────┐
+//! block ── offsets, or codes of a table ────┴─► Answer: passing offsets or codes ─► mask per vector
 //! ```
-//! A step that looks at a single column of the source can be a screen. What goes on is a run of values or a bitmap; of
-//! codes, that is settled once for each table of codes, so that a join on a dictionary's column costs no probe, and
-//! often is a run again (the days of a year). A run is compared in registers while a vector is unpacked and, where the
-//! block lies within it or without, not looked at at all.
+//! A step that reads a single column of the source can be a screen. The passing values are a range
+//! or a bitmap. For codes, they are translated once per table of codes. Therefore a join on a
+//! dictionary column costs no probe, and its passing codes often form a range again (the days of a
+//! year). A range is compared in registers while a vector is unpacked. A block that lies entirely
+//! inside or outside the range is not read at all.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,56 +24,56 @@ use crate::block::{Block, Encoded, Rows, Scratch};
 use crate::ir::JoinKind;
 use crate::{Interval, Result, Type, VECTOR_ROWS};
 
-/// A list of values that spans more than this is not made a bitmap.
+/// Largest span of a list of values that becomes a bitmap.
 const MOST_BITS: u128 = 1 << 20;
 
-/// Screens read vectors of several columns in turns, which processors do not foresee across pages: while one is looked at,
-/// the one so many behind it comes near. (TPC-H Q6 at scale factor 10: 28.5 to 25 ms.)
+/// Prefetch distance in vectors. Screens read vectors of several columns in turn, which hardware
+/// prefetchers do not predict across pages. (TPC-H Q6 at scale factor 10: 28.5 to 25 ms.)
 const AHEAD: usize = 2;
 
-/// So few rows of a vector are looked up by themselves.
+/// Number of rows of a vector below which each row is looked up individually.
 const FEW: usize = 512;
 
-/// Rows of a vector that a screen is asked about.
+/// Rows of a vector that a screen evaluates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Among<'a> {
     pub vector: usize,
-    /// The vector's rows.
+    /// Number of rows of the vector.
     pub n: usize,
-    /// Those that have got so far, `kept` in all.
+    /// The remaining rows, `kept` in all.
     pub mask: &'a Mask,
     pub kept: usize,
 }
 
-/// A step as a screen.
+/// A step evaluated as a screen.
 #[derive(Debug)]
 pub(super) struct Screen {
     /// The register, which is a column of the source.
     pub register: usize,
     passing: Passing,
-    /// The others go on.
+    /// True if the other values pass instead.
     is_negated: bool,
-    /// Rows that are NULL go on.
+    /// True if NULL rows pass.
     null_passes: bool,
-    /// What goes on of each table of codes met so far.
+    /// Passing codes of each table of codes met so far.
     of_codes: Mutex<Vec<(CodeTable, Passing)>>,
 }
 
-/// Values that go on.
+/// Passing values.
 #[derive(Clone, Debug)]
 enum Passing {
     Run(Interval),
-    /// Value `min + i` if bit `i` is set, of `count`.
+    /// Value `min + i` passes if bit `i` of `count` is set.
     Bits {
         min: i128,
         count: u32,
         bits: Arc<[u32]>,
     },
-    /// A sorted list of them.
+    /// A sorted list of passing values.
     List(Arc<[i128]>),
 }
 
-/// What goes on of a block.
+/// Passing rows of a block.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     kind: AnswerKind,
@@ -82,23 +84,24 @@ pub(super) struct Answer {
 enum AnswerKind {
     All,
     Nothing,
-    /// Offsets or codes in an interval.
+    /// Offsets or codes in a range pass.
     Within {
         min: u32,
         max: u32,
     },
-    /// Offset or code `i` if bit `i + delta` is set, of `count`.
+    /// Offset or code `i` passes if bit `i + delta` of `count` is set.
     Bits {
         delta: u32,
         count: u32,
         bits: Arc<[u32]>,
     },
-    /// It takes the values.
+    /// The values must be decoded.
     Decoded,
 }
 
 impl Screen {
-    /// Of a filter. `is_column` says which registers are columns of the source.
+    /// Creates the screen of a filter. `is_column` returns true for registers that are columns of
+    /// the source.
     pub fn of_filter(condition: &Bound, is_column: impl Fn(usize) -> bool) -> Option<Self> {
         let (inner, is_negated) = match &condition.kind {
             BoundKind::Not(inner) => (&**inner, true),
@@ -109,8 +112,8 @@ impl Screen {
             BoundKind::In { inner, list } => (&**inner, Passing::of_list(list)),
             BoundKind::Register(_) if inner.domain.ty == Type::Bool => (inner, Passing::Run(Interval::of(1))),
             BoundKind::Lookup { code, table } => {
-                // The result for NULL comes after those of the entries. A result that is NULL passes neither as it is
-                // nor negated.
+                // The result for NULL follows those of the entries. A NULL result passes neither
+                // plain nor negated.
                 let (passes, null_passes) = looked_up(table, is_negated)?;
                 let screen = Self::of_column(code, Passing::of_codes(&passes), is_column)?;
                 return Some(Self { null_passes, ..screen });
@@ -120,12 +123,12 @@ impl Screen {
         Some(Self { is_negated, ..Self::of_column(of, passing, is_column)? })
     }
 
-    /// Of a probe that only asks whether the key is there.
+    /// Creates the screen of a probe that only tests if the key exists.
     pub fn of_probe(key: &Bound, kind: JoinKind, table: &JoinTable, is_column: impl Fn(usize) -> bool) -> Option<Self> {
         let only_asks = match kind {
             JoinKind::Inner => table.is_unique(),
             JoinKind::Semi | JoinKind::Anti => true,
-            // Where every row goes on, or none, there is nothing to look up.
+            // If all rows pass, or none, there is nothing to look up.
             JoinKind::NotIn => !table.is_empty() && !table.has_null,
             JoinKind::Left => false,
         };
@@ -137,7 +140,7 @@ impl Screen {
             false => Passing::Bits { min: interval.min, count, bits: Arc::clone(bits) },
         };
         let is_anti = matches!(kind, JoinKind::Anti | JoinKind::NotIn);
-        // A key with a NULL finds nothing, and is in nothing or not, nobody knows.
+        // A key with a NULL finds nothing. For `NOT IN`, its membership is unknown.
         Some(Self {
             is_negated: is_anti,
             null_passes: kind == JoinKind::Anti,
@@ -145,7 +148,7 @@ impl Screen {
         })
     }
 
-    /// Of a run of values of a column.
+    /// Creates the screen of a range of values of a column.
     pub fn of_run(register: usize, run: Interval, null_passes: bool) -> Self {
         Self { register, passing: Passing::Run(run), is_negated: false, null_passes, of_codes: Mutex::default() }
     }
@@ -157,7 +160,7 @@ impl Screen {
         is_one.then_some(Self { register, passing, is_negated: false, null_passes: false, of_codes })
     }
 
-    /// Whether it may cost next to nothing, as far as can be told before any block was seen.
+    /// Returns true if the screen may cost almost nothing, judged before any block is read.
     pub fn may_be_light(&self, stage: &Stage) -> bool {
         match (&self.passing, &stage.registers[self.register]) {
             (Passing::Run(_), _) => true,
@@ -166,7 +169,7 @@ impl Screen {
         }
     }
 
-    /// What goes on of a block.
+    /// Returns the passing rows of a block.
     pub fn answer(&self, block: &Block) -> Answer {
         let kind = match block.encoded() {
             _ if block.is_null() => AnswerKind::Nothing,
@@ -184,7 +187,7 @@ impl Screen {
         Answer { kind, has_nulls: block.has_nulls() }
     }
 
-    /// The codes of a table that go on.
+    /// Returns the passing codes of a table.
     fn settled(&self, table: &CodeTable) -> Passing {
         let mut settled = self.of_codes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, passing)) = settled.iter().find(|(other, _)| other.is(table)) {
@@ -196,7 +199,7 @@ impl Screen {
         passing
     }
 
-    /// Which rows go on. What comes out for rows that have not got so far means nothing.
+    /// Computes the mask of passing rows. Bits of rows removed earlier have no meaning.
     ///
     /// # Errors
     /// Those of decoding.
@@ -209,7 +212,7 @@ impl Screen {
         out: &mut Mask,
     ) -> Result<()> {
         let Among { vector, n, mask, kept } = rows;
-        // All and nothing have been turned round already.
+        // `All` and `Nothing` have been negated already.
         let mut is_negated = self.is_negated;
         match (&answer.kind, block.plane()) {
             (AnswerKind::All, _) => (*out, is_negated) = ([u32::MAX; LANES], false),
@@ -238,7 +241,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Which values go on. By itself, for it takes a stack that no other screen should pay for.
+    /// Computes the mask from decoded values. It is a separate function because other screens
+    /// should not pay for its stack frame.
     #[inline(never)]
     fn mask_of_values(&self, block: &Block, rows: Rows<'_>, scratch: &mut Scratch, out: &mut Mask) -> Result<()> {
         let mut values = [0i128; VECTOR_ROWS];
@@ -249,19 +253,19 @@ impl Screen {
 }
 
 impl Answer {
-    /// Whether every row goes on.
+    /// Returns true if every row passes.
     pub fn is_all(&self) -> bool {
         matches!(self.kind, AnswerKind::All) && !self.has_nulls
     }
 
-    /// Whether it costs next to nothing.
+    /// Returns true if it costs almost nothing.
     pub fn is_light(&self) -> bool {
         !matches!(self.kind, AnswerKind::Bits { .. } | AnswerKind::Decoded)
     }
 }
 
 impl Passing {
-    /// Of codes 0, 1, ..
+    /// Creates the passing set of codes 0, 1, ..
     fn of_codes(passes: &[bool]) -> Self {
         let first = passes.iter().position(|passes| *passes);
         let last = passes.iter().rposition(|passes| *passes);
@@ -281,7 +285,7 @@ impl Passing {
                 list.iter().for_each(|value| passes[(value - min) as usize] = true);
                 match Self::of_codes(&passes) {
                     Self::Bits { count, bits, .. } => Self::Bits { min: *min, count, bits },
-                    // The first and the last are in it.
+                    // The first and the last code pass.
                     _ => Self::Run(Interval::new(*min, *max)),
                 }
             }
@@ -289,7 +293,7 @@ impl Passing {
         }
     }
 
-    /// Whether a value goes on.
+    /// Returns true if a value passes.
     fn has(&self, value: i128) -> bool {
         match self {
             Self::Run(interval) => (interval.min..=interval.max).contains(&value),
@@ -301,7 +305,7 @@ impl Passing {
         }
     }
 
-    /// What goes on of values that are `base` plus so many bits.
+    /// Returns the passing offsets of values that are `base` plus `width` bits.
     fn answer(&self, base: i128, width: u32) -> AnswerKind {
         let most = (1i128 << width) - 1;
         match self {
@@ -315,7 +319,8 @@ impl Passing {
                 }
             }
             Self::Bits { min, count, bits } => {
-                // Sums of offset and delta must be the same in 32 bits as they are: then those below zero are large.
+                // Offset plus delta must not wrap in signed 32 bits: then negative sums are large
+                // as unsigned numbers.
                 let small = -(1i128 << 31)..1i128 << 31;
                 let delta = base.saturating_sub(*min);
                 if delta >= i128::from(*count) || delta + most < 0 {
@@ -331,7 +336,7 @@ impl Passing {
     }
 }
 
-/// Whether the result of each entry is true, or false if it is to be negated; and that of NULL.
+/// Returns if each entry passes (its result is true, or false if negated), and the same for NULL.
 fn looked_up(table: &LookupTable, is_negated: bool) -> Option<(Vec<bool>, bool)> {
     let LookupValues::Bool(values) = &table.values else { return None };
     let is_valid = |entry: usize| table.valid.as_ref().is_none_or(|valid| valid[entry]);

@@ -1,13 +1,14 @@
-//! Groups in files, by partitions: those whose keys' hashes have the same five bits, from the highest on. Of keys with
-//! late texts only the exact words count, so that groups that may be one are in one partition.
+//! Spilled groups in files, partitioned by five bits of their keys' hashes, from the highest bit
+//! on. For keys with late strings, only the exact words are hashed, so groups that may be equal are
+//! in one partition.
 //!
 //! ```text
 //! table ─► a page of each partition in memory ─► file:  page of 7 │ page of 0 │ page of 7 │ ...
-//!                                                       where the pages of each partition lie, in memory
+//!                                                memory: extents of each partition's pages
 //! ```
-//! A file is written front to back, a page at a time, whichever partition has filled one; what it takes beside the table
-//! does not depend on how many groups there are. A partition that still does not fit is put into a file of the next
-//! *level*, by the next five bits.
+//! The file is written sequentially, one page whenever a partition has filled one. The memory
+//! needed beside the table does not depend on the number of groups. A partition that still does not
+//! fit is written to a file of the next *level*, by the next five bits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,11 +20,12 @@ use super::page::{self, PageKind, Reader, directory_of};
 use crate::budget::Budget;
 use crate::{Error, Result, VECTOR_ROWS};
 
-/// Partitions of a level.
+/// Number of partitions of a level.
 pub(crate) const PARTITIONS: usize = 1 << PARTITION_BITS;
 const PARTITION_BITS: u32 = 5;
 
-/// Levels of partitions. They leave the lower bits of a hash to pick the slots of as many groups as a table can number.
+/// Number of levels. The lower bits of a hash remain to pick the slots of as many groups as a table
+/// can number.
 pub(crate) const LEVELS: u32 = 4;
 
 /// A file of groups.
@@ -35,34 +37,34 @@ pub(crate) struct Spill {
     partitions: Vec<Partition>,
 }
 
-/// What a file has of a partition.
+/// Contents of one partition in a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partition {
     pub pages: Vec<Extent>,
-    /// Entries of groups, and of values, of the function that has the most.
+    /// Number of entries of groups, and of values of all functions.
     pub groups: u64,
     pub values: u64,
 }
 
-/// Where a page is.
+/// Location of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     offset: u64,
     bytes: u32,
 }
 
-/// Bytes that were spilled, of all levels.
+/// Counter of spilled bytes, over all levels.
 #[derive(Debug, Default)]
 pub struct SpillCounts(AtomicU64);
 
 impl SpillCounts {
-    /// So far.
+    /// Returns the bytes spilled so far.
     pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// What goes with writing.
+/// Context of a write.
 pub(crate) struct Means<'a> {
     pub budget: &'a Budget,
     pub counts: &'a SpillCounts,
@@ -75,29 +77,29 @@ impl Means<'_> {
     }
 }
 
-/// The partition of a hash.
+/// Returns the partition of a hash.
 fn partition_of(hash: u32, level: u32) -> usize {
     (hash >> (u32::BITS - PARTITION_BITS * (level + 1))) as usize % PARTITIONS
 }
 
 impl Spill {
-    /// A file without groups; `None` if there is no place for one.
+    /// Creates a file without groups; `None` if there is no directory for one.
     pub fn new(budget: &Budget, level: u32) -> Result<Option<Self>> {
         let file = budget.0.file()?;
         Ok(file.map(|file| Self { file, bytes: 0, level, partitions: vec![Partition::default(); PARTITIONS] }))
     }
 
-    /// Bytes that writing takes beside the table, where functions have sets of values or not.
+    /// Returns the bytes that a write needs beside the table, with or without sets of values.
     pub fn scratch_bytes(has_sets: bool) -> usize {
         PARTITIONS * VECTOR_ROWS * if has_sets { size_of::<(u32, i64)>() } else { size_of::<u32>() }
     }
 
-    /// What it has of a partition.
+    /// Returns the contents of a partition.
     pub fn partition(&self, partition: usize) -> &Partition {
         &self.partitions[partition]
     }
 
-    /// Adds all groups.
+    /// Writes all groups.
     pub fn write(&mut self, groups: &Groups, plan: &Plan, means: &Means<'_>) -> Result<()> {
         let mut buffer = Vec::new();
         let mut pending: Vec<Vec<u32>> = vec![Vec::new(); PARTITIONS];

@@ -1,4 +1,5 @@
-//! One pipeline, compiled: registers and how each is filled, steps, the sink, and which morsels are left to read.
+//! A compiled pipeline: the origin of each register, the steps, the sink, and the morsels left to
+//! read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +24,13 @@ use crate::budget::Budget;
 use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, SortKey, Step};
 use crate::{Domain, Expr, Interval, Result, Source, Type};
 
-/// A scan reads so much before it is asked for, at most: what a fast device delivers while workers are busy elsewhere.
+/// Most bytes that a scan reads ahead: the amount that a fast device delivers while workers are
+/// busy elsewhere.
 const HORIZON_BYTES: usize = 32 << 20;
-/// And this part of the memory that there is.
+/// Divisor of the memory limit for the read-ahead.
 const HORIZON_SHARE: usize = 16;
 
-/// A pipeline that workers run side by side.
+/// A pipeline that workers run in parallel.
 #[derive(Debug)]
 pub struct Stage {
     pub(super) source: Arc<dyn Source>,
@@ -38,34 +40,34 @@ pub struct Stage {
     pub(super) sink: CompiledSink,
     /// Registers that the sink reads.
     pub(super) sink_needs: Vec<usize>,
-    /// Rows that can reach the sink, if no probe multiplies them.
+    /// Upper bound on the rows that reach the sink, if no probe multiplies them.
     pub(super) most_rows: Option<u64>,
-    /// Where the memory of the workers' sinks comes from.
+    /// Budget of the workers' sinks.
     pub(super) budget: Budget,
     pub(super) spilled: Arc<SpillCounts>,
     morsels: Vec<usize>,
     next: AtomicUsize,
-    /// Reads them, those ahead among them.
+    /// Reads the morsels, including read-ahead.
     scan: Option<BlockScan>,
     skipped: Vec<Skipped>,
-    /// Of each compiled step.
+    /// Row counts of each compiled step.
     pub(super) counts: Vec<StepCounts>,
     pub(super) times: Times,
-    /// The step of the pipeline that each compiled one is a part of, if it is of one.
+    /// For each compiled step, the step of the pipeline that it is part of, if there is one.
     parts_of: Vec<Option<usize>>,
     pipeline_steps: usize,
 }
 
-/// Blocks that were never read, and the table whose keys they cannot hold.
+/// Blocks that were never read, with the join table whose keys they cannot contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The step that probes the table.
     pub step: usize,
-    /// Their numbers, ascending.
+    /// Numbers of the blocks, ascending.
     pub morsels: Vec<usize>,
 }
 
-/// Rows that a compiled step has seen and passed on, all workers together.
+/// Rows that a compiled step has read and emitted, summed over all workers.
 #[derive(Debug, Default)]
 pub(super) struct StepCounts {
     rows_in: AtomicU64,
@@ -79,36 +81,36 @@ impl StepCounts {
     }
 }
 
-/// How a register is filled.
+/// Origin of a register.
 #[derive(Debug)]
 pub(super) enum Register {
-    /// From the source.
+    /// A column of the source.
     Column(usize),
-    /// From what a probe found.
+    /// A payload column of a probe's match.
     Payload { step: usize, column: usize },
-    /// Computed.
+    /// A computed expression.
     Map { code: Code, needs: Vec<usize>, is_fallible: bool },
 }
 
 #[derive(Debug)]
 pub(super) struct CompiledStep {
     pub kind: StepKind,
-    /// How it is answered before anything is decoded, if it can be.
+    /// The step as a screen on encoded data, if it can be one.
     pub screen: Option<Screen>,
-    /// Registers it reads.
+    /// Registers that it reads.
     pub needs: Vec<usize>,
-    /// Steps that must come before it.
+    /// Steps that must run before it.
     pub after: Vec<usize>,
-    /// Whether it can fail for a row.
+    /// True if it can fail for a row.
     pub is_fallible: bool,
-    /// Its place among the compiled steps.
+    /// Its index among the compiled steps.
     pub number: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum StepKind {
     Filter(Code),
-    /// Keeps what has a chance to be among the first rows in an order, by the register that is the first key.
+    /// Keeps rows that may be among the first in an order, judged by the register of the first key.
     Threshold(usize),
     Probe {
         table: Arc<JoinTable>,
@@ -119,13 +121,13 @@ pub(super) enum StepKind {
     },
 }
 
-/// What a match has to meet to be one.
+/// Additional condition on a match.
 #[derive(Debug)]
 pub(super) struct MatchCode {
     pub code: Code,
-    /// Registers it reads.
+    /// Registers that it reads.
     pub needs: Vec<usize>,
-    /// Which of all registers it reads of the row that is matched.
+    /// For each register: true if the condition reads it from the probing row.
     pub of_row: Vec<bool>,
 }
 
@@ -146,7 +148,7 @@ pub(super) enum CompiledSink {
         codes: Vec<Code>,
         columns: Vec<(usize, Domain)>,
     },
-    /// `codes` are those of the columns.
+    /// A sink of the first rows in an order. `codes` belong to the columns.
     Top {
         keys: Vec<Code>,
         codes: Vec<Code>,
@@ -167,7 +169,8 @@ impl Stage {
         Self::of_morsels(pipeline, shape, source, tables, budget, wanted)
     }
 
-    /// As [`Stage::new`], without anything to read: for who wants to know whether it can be compiled.
+    /// Compiles a pipeline as [`Stage::new`] does, without any morsels, to check that it can be
+    /// compiled.
     pub(super) fn unread(
         pipeline: &Pipeline,
         shape: &Shape,
@@ -204,7 +207,8 @@ impl Stage {
             StepKind::Probe { table, kind: JoinKind::Inner | JoinKind::Left, .. } => !table.is_unique(),
             _ => false,
         });
-        // Rows that other passes let through go into the same sink, which must not depend on what each of them knows.
+        // Rows of other passes go into the same sink, which must not depend on the row bound of a
+        // single pass.
         let is_in_passes = steps.iter().any(|step| match &step.kind {
             StepKind::Probe { table, .. } => table.is_part(),
             StepKind::Filter(_) | StepKind::Threshold(_) => false,
@@ -221,7 +225,7 @@ impl Stage {
         let sure = match steps.as_slice() {
             [] => sink_needs.as_slice(),
             [only] => only.needs.as_slice(),
-            // Which of them comes first depends on what they turn out to do.
+            // The first step depends on measurements at run time.
             _ => &[],
         };
         let column_of = |register: &usize| match &registers[*register] {
@@ -229,7 +233,7 @@ impl Stage {
             _ => None,
         };
         let sure: Vec<usize> = match &sink {
-            // Reads but little of most rows.
+            // For most rows it reads only a few columns.
             CompiledSink::Top { .. } if steps.is_empty() => Vec::new(),
             _ => sure.iter().filter_map(column_of).collect(),
         };
@@ -255,7 +259,7 @@ impl Stage {
         })
     }
 
-    /// A morsel that nobody has taken yet, after its place in their order.
+    /// Takes the next morsel. Returns its position in the reading order and its number.
     pub(super) fn take(&self) -> Option<(usize, usize)> {
         let at = self.next.fetch_add(1, Relaxed);
         let morsel = *self.morsels.get(at)?;
@@ -265,7 +269,7 @@ impl Stage {
         Some((at, morsel))
     }
 
-    /// A column of a morsel that somebody has taken.
+    /// Loads a column of a morsel that a worker has taken.
     pub(super) fn load(&self, at: usize, column: usize) -> Result<Block> {
         let morsel = self.morsels[at];
         match &self.scan {
@@ -274,7 +278,7 @@ impl Stage {
         }
     }
 
-    /// A morsel has been read.
+    /// Records that a morsel has been read.
     pub(super) fn finished(&self, at: usize) {
         self.source.finished(self.morsels[at]);
         if let Some(scan) = &self.scan {
@@ -282,41 +286,43 @@ impl Stage {
         }
     }
 
-    /// A morsel is not going to be read.
+    /// Records that a morsel will not be read.
     pub(super) fn ruled_out(&self, at: usize) {
         if let Some(scan) = &self.scan {
             scan.skip(at);
         }
     }
 
-    /// What has come of reading ahead.
+    /// Returns statistics of the read-ahead.
     pub fn ahead(&self) -> AheadFacts {
         self.scan.as_ref().map(BlockScan::facts).unwrap_or_default()
     }
 
-    /// Morsels to read.
+    /// Returns the number of morsels to read.
     pub fn morsels(&self) -> usize {
         self.morsels.len()
     }
 
-    /// Morsels ruled out by the keys of join tables.
+    /// Returns the morsels ruled out by the keys of join tables.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// Rows of those morsels.
+    /// Returns the rows of the morsels to read.
     pub fn rows(&self) -> u64 {
         self.morsels.iter().map(|morsel| self.source.live_rows(*morsel) as u64).sum()
     }
 
-    /// Rows of those morsels that somebody has taken: fewer if nobody wanted the rest.
+    /// Returns the rows of the morsels that workers have taken: fewer than [`Stage::rows`] if the
+    /// pipeline stopped early.
     pub fn taken_rows(&self) -> u64 {
         let taken = self.next.load(Relaxed).min(self.morsels.len());
         self.morsels[..taken].iter().map(|morsel| self.source.live_rows(*morsel) as u64).sum()
     }
 
-    /// Rows seen and passed on, by step of the pipeline. A condition that was compiled in parts, which other steps may
-    /// have come between, has seen what the part that saw the most has seen, and got rid of what all of them have.
+    /// Returns the rows read and emitted, by step of the pipeline. A condition may have been
+    /// compiled in several parts, with other steps in between. Its rows in are those of the part
+    /// that read the most, and the rows it removed are the sum over its parts.
     pub fn step_rows(&self) -> Vec<StepRows> {
         let mut all = vec![StepRows::default(); self.pipeline_steps];
         let mut removed = vec![0; self.pipeline_steps];
@@ -332,7 +338,7 @@ impl Stage {
         all
     }
 
-    /// What came of a sink of the first rows in an order.
+    /// Returns statistics of a sink of the first rows in an order.
     pub fn top(&self) -> Option<TopFacts> {
         let CompiledSink::Top { plan, .. } = &self.sink else { return None };
         let left_out = plan.early.map_or(0, |(step, _)| {
@@ -342,7 +348,7 @@ impl Stage {
         Some(plan.facts(left_out))
     }
 
-    /// Registers that the sink reads of every row that gets there.
+    /// Returns the registers that the sink reads of every row that reaches it.
     pub(super) fn sink_reads_first(&self) -> &Vec<usize> {
         match &self.sink {
             CompiledSink::Top { plan, .. } => &plan.first,
@@ -350,12 +356,12 @@ impl Stage {
         }
     }
 
-    /// What its threads have spent their time on, those of them that have ended.
+    /// Returns the time that the finished threads have spent, by step.
     pub fn times(&self) -> StageTimes {
         self.times.told(&self.parts_of, self.pipeline_steps)
     }
 
-    /// What it ends in if `rows` rows get through to it, as far as that can be known before it has run.
+    /// Returns the sink if `rows` rows reach it, as far as it is known before the run.
     pub(super) fn planned(&self, rows: u64) -> SinkFacts {
         match &self.sink {
             CompiledSink::Build { layout, payload, .. } => {
@@ -369,12 +375,12 @@ impl Stage {
         }
     }
 
-    /// Whether a register is a column of the source.
+    /// Returns true if a register is a column of the source.
     pub(super) fn is_column(&self, register: usize) -> bool {
         matches!(self.registers[register], Register::Column(_))
     }
 
-    /// Marks everything that `register` is made of.
+    /// Marks `register` and all registers from which it is computed.
     pub(super) fn mark(&self, register: usize, needed: &mut [bool]) {
         if std::mem::replace(&mut needed[register], true) {
             return;
@@ -385,7 +391,7 @@ impl Stage {
     }
 }
 
-/// The morsels that the tables' keys do not rule out.
+/// Returns the morsels that the tables' keys do not rule out, and the skipped ones.
 fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<usize>, Vec<Skipped>) {
     let mut morsels: Vec<usize> = (0..source.morsels()).filter(|morsel| source.live_rows(*morsel) > 0).collect();
     let mut skipped = Vec::new();
@@ -407,9 +413,9 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
     (morsels, skipped)
 }
 
-/// Puts morsels in the order of the first column of those that make groups, if no two of them have more than a value of
-/// it in common: groups are found most easily in the order of their keys, and a table that was written by several
-/// threads has its segments in any order. Fresh rows may have any keys, and come last.
+/// Sorts morsels by the first group key column, if no two morsels share more than one value of it.
+/// Grouping is fastest in the order of the keys, and a table written by several threads has its
+/// segments in any order. Fresh rows may have any keys, and come last.
 fn put_in_order(morsels: &mut Vec<usize>, pipeline: &Pipeline, source: &dyn Source, keys: &[Expr]) {
     let Some(Expr::Register(register)) = keys.first() else { return };
     let Some(column) = pipeline.columns.get(*register) else { return };
@@ -463,7 +469,7 @@ impl Builder<'_> {
                     keys.push(code);
                     screen = Screen::of_probe(&bound, probe.kind, &table, self.is_column());
                 }
-                // Rows of other parts are not those that find nothing.
+                // A row that belongs to another part of the table is no row without a match.
                 screen = screen.filter(|_| !(table.is_part() && probe.kind == JoinKind::Anti));
                 let slots = keys.iter().map(|code| code.result).collect();
                 let mut needs = registers_of(&probe.keys);
@@ -508,7 +514,7 @@ impl Builder<'_> {
         self.steps.push(CompiledStep { kind, screen, needs, after, is_fallible, number });
     }
 
-    /// Adds the steps that a register comes from; whether computing it can fail.
+    /// Adds the steps that a register depends on. Returns true if computing it can fail.
     fn look_into(&self, register: usize, after: &mut Vec<usize>) -> bool {
         match &self.registers[register] {
             Register::Column(_) => false,
@@ -522,10 +528,11 @@ impl Builder<'_> {
         }
     }
 
-    /// A step that can fail must not see rows that another takes out: it comes after all that cannot fail, but for
-    /// those that wait for it, and after those before it that can.
+    /// Orders fallible steps last. A step that can fail must not see rows that another step
+    /// removes. It runs after all steps that cannot fail, except those that depend on it, and after
+    /// earlier steps that can fail.
     fn put_fallible_steps_last(&mut self) {
-        // Of each step: the last step that can fail among itself and what it waits for.
+        // For each step: the last fallible step among itself and its dependencies.
         let mut last: Vec<Option<usize>> = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.iter().enumerate() {
             last.push(match step.is_fallible {
@@ -535,8 +542,8 @@ impl Builder<'_> {
         }
         let mut by_last: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
         last.iter().enumerate().for_each(|(number, last)| by_last.entry(*last).or_default().push(number));
-        // Each waits for the one before it and the steps behind that one. The first waits for the steps
-        // that wait for none.
+        // Each fallible step waits for the previous one and the steps that depend on it. The first
+        // one waits for the steps that depend on none.
         let mut before = None;
         for fallible in last.into_iter().enumerate().filter_map(|(number, last)| last.filter(|last| *last == number)) {
             self.steps[fallible].after.extend(by_last.remove(&before).unwrap_or_default());
@@ -544,7 +551,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An expression with the same value, which other keys may have as well.
+    /// Returns an expression with the same value that other keys may share.
     fn twin(&self, key: &Expr) -> Expr {
         match key {
             Expr::Register(register) => Expr::Register(self.twins[*register]),
@@ -571,7 +578,7 @@ impl Builder<'_> {
             }
             Sink::Aggregate { keys, aggregates } => {
                 let domains = keys.iter().map(|key| Ok(bind(key, self.domains)?.domain)).collect::<Result<Vec<_>>>()?;
-                // What is interned is a number of its own, by its text.
+                // An interned key has a number of its own, determined by its string.
                 let is_interned = interns(domains.iter());
                 let keys = keys.iter().zip(is_interned);
                 let keys: Vec<Expr> =
@@ -607,7 +614,8 @@ impl Builder<'_> {
         })
     }
 
-    /// A sink of the first rows in an order. If nothing can fail, a step before it leaves out what comes too late.
+    /// Compiles a sink of the first rows in an order. If nothing can fail, a step before it removes
+    /// rows beyond the first ones.
     fn top(&mut self, rows: usize, order: &[SortKey], columns: &[Expr]) -> Result<(CompiledSink, Vec<usize>)> {
         let mut is_fallible = self.steps.iter().any(|step| step.is_fallible);
         let read = registers_of(order.iter().map(|key| &key.expr).chain(columns));
@@ -619,7 +627,7 @@ impl Builder<'_> {
             keys.push(TopKey { slot: code.result, direction: *direction, nulls: *nulls });
             key_codes.push(code);
         }
-        // What a key reads is there anyway.
+        // Registers that keys read are loaded anyway.
         let mut first = registers_of(order.iter().map(|key| &key.expr));
         let (mut codes, mut needs, mut outputs) = (Vec::new(), first.clone(), Vec::new());
         for expr in columns {
@@ -648,7 +656,7 @@ impl Builder<'_> {
             && self.domains[*register].ty != Type::Double
         {
             early = Some((self.steps.len(), column));
-            // What passes is known when it runs.
+            // The passing values are known only at run time.
             let screen = Screen::of_run(*register, Interval::ALL, true);
             self.push(None, StepKind::Threshold(*register), Some(screen), vec![*register], false);
         }

@@ -1,12 +1,14 @@
-//! Groups of late texts that should be one.
+//! Merge of groups whose late strings are equal.
 //!
-//! Late texts are grouped by the numbers of their rows, so that a group may be there several times, with the same texts
-//! of different rows. Two groups can be one only if the rest of their keys is the same:
+//! Late strings are grouped by row number, so one group may appear several times, with equal
+//! strings of different rows. Two such groups can be equal only if the rest of their keys is equal:
 //!
-//! 1. Groups are sorted into classes by the exact words of their keys. If each is alone in its class, all are what they
-//!    should be, and no text was read. That is the usual case: `c_custkey` stands beside `c_name`.
-//! 2. Of those that are not alone, the texts are read, one key after the other, which makes the classes smaller.
-//! 3. What is left in one class is one group.
+//! 1. Groups are divided into classes by the exact words of their keys. If each class has one
+//!    group, all groups are final, and no string is read. That is the usual case: `c_custkey` is a
+//!    key beside `c_name`.
+//! 2. For classes with several groups, the strings are read, one key after the other. Each key
+//!    splits the classes further.
+//! 3. The groups that remain in one class are one group.
 
 use std::collections::HashMap;
 
@@ -18,18 +20,18 @@ use super::states::State;
 use crate::budget::Room;
 use crate::{Error, Result, VECTOR_ROWS};
 
-/// Bytes of a group while groups are made one: which stands for it, whether it stays, and its new place.
+/// Bytes per group during a merge: its representative, a kept flag, and its new place.
 const MERGING_BYTES: usize = 32;
 
-/// Which class each of some groups is in.
+/// Classes of some groups.
 struct Classes {
-    /// The groups' places, ascending, and their classes.
+    /// Places of the groups, ascending, with their classes.
     of: Vec<(usize, u32)>,
     count: usize,
 }
 
 impl Classes {
-    /// Leaves out those that are alone.
+    /// Removes classes with a single group.
     fn without_loners(mut self) -> Self {
         if self.count == self.of.len() {
             return Self { of: Vec::new(), count: 0 };
@@ -42,10 +44,11 @@ impl Classes {
 }
 
 impl Groups {
-    /// Makes all those one that should be. `rows` is as for [`Plan::groups_within`], `room` what these groups are in.
+    /// Merges all groups that are equal. `rows` is as for [`Plan::groups_within`]; `room` is the
+    /// reservation of these groups.
     ///
     /// # Errors
-    /// [`Error::Memory`] above all: all groups are there still.
+    /// [`Error::Memory`] in most cases. All groups are then still present.
     pub(super) fn unify(&mut self, plan: &Plan, rows: Option<u64>, room: &mut Room, threads: usize) -> Result<()> {
         let Index::Hashed(table) = &self.index else { return Ok(()) };
         if !plan.has_late_texts() {
@@ -74,11 +77,11 @@ impl Groups {
         Ok(())
     }
 
-    /// Makes every class one group.
+    /// Merges every class into one group.
     fn merged(&self, classes: &Classes, plan: &Plan, rows: Option<u64>, room: &mut Room) -> Result<Self> {
         let places_of_their_own = || Error::Invalid("groups of late texts at places of their own".into());
         let Index::Hashed(table) = &self.index else { return Err(places_of_their_own()) };
-        // The first of each class stands for it.
+        // The first group of each class represents it.
         let mut first: Vec<Option<usize>> = vec![None; classes.count];
         let mut stands_for: Vec<usize> = (0..table.len()).collect();
         for (place, class) in &classes.of {
@@ -105,7 +108,7 @@ impl Groups {
     }
 }
 
-/// Classes of groups whose keys have the same exact words.
+/// Returns the classes of groups whose keys have the same exact words.
 fn by_exact_words(table: &Table, plan: &Plan) -> Classes {
     if plan.exact_words == 0 {
         let of: Vec<(usize, u32)> = (0..table.len()).map(|place| (place, 0)).collect();

@@ -3,10 +3,10 @@
 use crate::late::TextReader;
 use crate::{Domain, Interval, Type, VECTOR_ROWS};
 
-/// Values of a vector.
+/// The values of a vector.
 pub(crate) type Lane<T> = Box<[T; VECTOR_ROWS]>;
 
-/// How a register's values lie in memory.
+/// Memory representation of a register's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// 0 or 1.
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The narrowest kind for a domain.
+    /// Returns the narrowest kind for a domain.
     pub fn of(domain: &Domain) -> Self {
         match domain.ty {
             Type::Bool => Self::Bool,
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// The narrowest kind for integers.
+    /// Returns the narrowest kind for integers.
     pub fn of_interval(interval: Interval) -> Self {
         let fits = |min: i128, max: i128| Interval::new(min, max).contains(interval);
         if fits(i32::MIN.into(), i32::MAX.into()) {
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Values of one kind. Those past the live rows, and those that are NULL, are anything.
+/// Values of one kind. Values past the live rows and NULL values are arbitrary.
 #[derive(Debug)]
 pub(crate) enum Data {
     Bool(Lane<u8>),
@@ -71,11 +71,11 @@ impl Data {
 #[derive(Debug)]
 pub(crate) struct Vector {
     pub data: Data,
-    /// 1 for rows that are not NULL. Means something only if `has_nulls`.
+    /// 1 for rows that are not NULL. Meaningful only if `has_nulls`.
     pub valid: Lane<u8>,
-    /// Whether some row may be NULL.
+    /// True if some row may be NULL.
     pub has_nulls: bool,
-    /// Where the texts were read that it was computed of last.
+    /// Read position of the late strings from which it was last computed.
     pub reader: TextReader,
 }
 
@@ -89,7 +89,7 @@ impl Vector {
         }
     }
 
-    /// An integer or boolean in every row.
+    /// Creates a vector with one integer or boolean in every row.
     pub fn constant(kind: Kind, value: i128) -> Self {
         let mut vector = Self::new(kind);
         match &mut vector.data {
@@ -102,7 +102,7 @@ impl Vector {
         vector
     }
 
-    /// A double in every row.
+    /// Creates a vector with one double in every row.
     pub fn double(value: f64) -> Self {
         let mut vector = Self::new(Kind::F64);
         if let Data::F64(values) = &mut vector.data {
@@ -111,7 +111,7 @@ impl Vector {
         vector
     }
 
-    /// NULL in every row.
+    /// Creates a vector with NULL in every row.
     pub fn null(kind: Kind) -> Self {
         let mut vector = Self::new(kind);
         vector.valid.fill(0);
@@ -160,7 +160,7 @@ impl Vector {
         }
     }
 
-    /// An integer, code or boolean of a row.
+    /// Returns the integer, code or boolean of a row.
     pub fn integer(&self, row: usize) -> i128 {
         match &self.data {
             Data::Bool(values) => values[row].into(),

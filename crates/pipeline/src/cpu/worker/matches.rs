@@ -1,5 +1,6 @@
-//! Probes that look at every match of a row: inner and left joins make a row of each, joins with a condition ask each of
-//! them. Pairs of rows and matches are put into the next frame, as many at a time as it holds.
+//! Probes that visit every match of a row. Inner and left joins emit a row for each match; joins
+//! with a condition evaluate it for each match. Pairs of rows and matches fill the next frame, up
+//! to its capacity at a time.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +12,7 @@ use crate::cpu::vector::Data;
 use crate::{Error, Result, VECTOR_ROWS};
 
 impl Worker {
-    /// One row for every match, a frame at a time.
+    /// Emits one row for every match, a frame at a time.
     #[allow(clippy::too_many_arguments, reason = "one step of `run`, which only it calls")]
     pub(super) fn multiply(
         &mut self,
@@ -52,7 +53,8 @@ impl Worker {
         Ok(())
     }
 
-    /// One row for every match that meets the condition of a left join, and one for every row without, frames at a time.
+    /// Emits one row for every match that meets the condition of a left join, and one for every row
+    /// without such a match, a frame at a time.
     pub(super) fn multiply_met(
         &mut self,
         stage: &Stage,
@@ -97,7 +99,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Carries on the pairs that meet the condition, marks their rows, and says how many there are.
+    /// Emits the pairs that meet the condition, and marks their rows. Returns the number of pairs.
     fn pass_on_met(
         &mut self,
         stage: &Stage,
@@ -121,7 +123,8 @@ impl Worker {
         Ok(kept)
     }
 
-    /// 1 for those rows of a frame that have a match which meets the condition of a probe, 0 for others.
+    /// Returns 1 for each row of a frame that has a match meeting the condition of a probe, 0 for
+    /// others.
     pub(super) fn any_match(
         &mut self,
         stage: &Stage,
@@ -138,7 +141,7 @@ impl Worker {
         let mut filled = 0;
         for row in (0..self.frames[depth].n).filter(|row| found[*row] == 1) {
             for place in table.matches(places[row]) {
-                // One is enough.
+                // One match is enough.
                 if met[row] == 1 {
                     break;
                 }
@@ -158,14 +161,14 @@ impl Worker {
         Ok(met)
     }
 
-    /// Has a frame for what comes of this one's rows.
+    /// Ensures that there is a frame below this one.
     fn open_below(&mut self, stage: &Stage, depth: usize) {
         if self.frames.len() == depth + 1 {
             self.frames.push(Frame::new(stage));
         }
     }
 
-    /// 1 for those pairs of a frame's row and its match that meet the condition of a probe.
+    /// Returns 1 for each pair of a frame's row and its match that meets the condition of a probe.
     fn try_matches(
         &mut self,
         stage: &Stage,
@@ -199,7 +202,7 @@ impl Worker {
         Ok(meets)
     }
 
-    /// Carries the picked rows of a frame on in the next one.
+    /// Passes the picked rows of a frame on to the next frame.
     fn pass_on(
         &mut self,
         stage: &Stage,
@@ -220,7 +223,7 @@ impl Worker {
 }
 
 impl Frame {
-    /// Says what a step's probe has found for each row.
+    /// Sets the match of each row for a step's probe.
     fn put(&mut self, number: usize, matches: &[i32; VECTOR_ROWS]) {
         match &mut self.places[number] {
             Some(places) => places.copy_from_slice(matches),
@@ -230,7 +233,7 @@ impl Frame {
     }
 }
 
-/// Marks the rows of pairs.
+/// Marks the rows of the pairs that meet the condition.
 fn mark(met: &mut [u8; VECTOR_ROWS], picked: &[u16], meets: &[u8; VECTOR_ROWS]) {
     for (row, meets) in picked.iter().zip(meets) {
         met[usize::from(*row) % VECTOR_ROWS] |= meets;
