@@ -1,16 +1,17 @@
-//! Grouping. Each worker keeps groups of its own; when all rows are through, they are put together.
+//! Grouping. Each worker keeps its own groups, which are merged after the last row.
 //!
-//! A row's key becomes a place ([`Index`]), where each function keeps its state of the group ([`State`]). Rows of few
-//! groups, or all of one, are not taken in one by one: each would wait for the one before.
+//! A row's key maps to a place ([`Index`]), where each function keeps its state of the group
+//! ([`State`]). Rows of few groups, or all of one group, are not added one by one, because each
+//! addition would wait for the previous one.
 //!
-//! Late texts are grouped by the numbers of their rows. Where another key determines them, that is what they should be,
-//! or is made good when all groups are there ([`super::unify`]); where none can, one row stands for all with its text
-//! ([`super::interner`]).
+//! Late strings are grouped by row number. If another key determines them, these groups are
+//! correct, or are corrected once all groups exist ([`super::unify`]). If no other key can
+//! determine them, one row represents all rows with an equal string ([`super::interner`]).
 //!
-//! Many groups are put together by as many threads as there are workers. Each takes the groups whose keys have hashes
-//! of its own, of all workers, and makes its part of the answer of them; keys that came in order are for
-//! [`super::ascending`]. Where there is no memory for that, or was none
-//! before, groups are put together from files ([`Spilled`]).
+//! Many groups are merged by as many threads as there are workers. Each thread takes the groups of
+//! all workers whose key hashes are in its range, and makes a part of the answer of them. Keys that
+//! arrived in order are merged by [`super::ascending`]. If memory does not suffice for a merge, or
+//! did not suffice earlier, groups are merged from files ([`Spilled`]).
 
 use std::sync::Arc;
 
@@ -27,46 +28,47 @@ use super::vector::{Data, Vector};
 use crate::budget::{Budget, Growth, Holder, Room};
 use crate::{Domain, Error, LateTexts, Result, Type, VECTOR_ROWS};
 
-/// Dense groups, at most. Each takes a few words per worker.
+/// Most groups of a dense index. Each takes a few words per worker.
 const DENSE_GROUPS: u64 = 1 << 20;
 
-/// Groups so few that each vector is looked at once for each.
+/// Largest number of groups for which each vector is scanned once per group.
 const FEW_GROUPS: usize = 8;
 
-/// Groups so many that it is worth it to have them put together by several threads.
+/// Number of groups from which a merge by several threads pays off.
 const MANY_GROUPS: usize = 1 << 14;
 
-/// What to compute of each group.
+/// Keys and functions of an aggregation.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// One, or as many as the key needs. Those with numbers of late texts come last.
+    /// Words of the key, at least one. Words with row numbers of late strings come last.
     pub(super) words: Vec<Word>,
-    /// So many of them have none, so that what is different there is a different group.
+    /// Number of words without row numbers of late strings. Keys that differ in these words belong
+    /// to different groups.
     pub(super) exact_words: usize,
-    /// Of each key, the word that has it, and its part of that.
+    /// For each key, its word and its part of that word.
     places: Vec<(usize, usize)>,
-    /// Keys, by number, whose rows are replaced by those that stand for their texts, and the slots and texts of these.
-    /// They are as exact as others.
+    /// Keys whose row numbers are replaced by those of representatives: the key's number, slot and
+    /// strings. These keys are exact.
     interned: Vec<(usize, usize, Arc<LateTexts>)>,
     pub(super) keys: Vec<Domain>,
     pub(super) functions: Vec<Function>,
 }
 
-/// Parts of a key that 64 bits hold.
+/// Parts of a key that fit 64 bits together.
 #[derive(Clone, Debug)]
 pub(super) struct Word {
     layout: KeyLayout,
     slots: Vec<usize>,
 }
 
-/// One worker's groups.
+/// Groups of one worker.
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(super) index: Index,
-    /// Rows of each place.
+    /// Number of rows of each place.
     pub(super) rows: Vec<i64>,
     pub(super) states: Vec<State>,
-    /// Of each key that has one.
+    /// Interners of the interned keys.
     interners: Vec<Interner>,
 }
 
@@ -112,29 +114,30 @@ impl Plan {
         Ok(Self { words, exact_words, places, interned, keys, functions })
     }
 
-    /// Whether groups may be finer than they should be, for late texts make a part of their keys.
+    /// Returns true if groups may be finer than they should be, because late strings are part of
+    /// their keys.
     pub(super) fn has_late_texts(&self) -> bool {
         self.exact_words < self.words.len()
     }
 
-    /// Whether what is different in a key is a different group.
+    /// Returns true if different values of a key always mean different groups.
     pub(super) fn is_exact(&self, key: usize) -> bool {
         self.places[key].0 < self.exact_words
     }
 
-    /// Whether groups can be parted by hashes: groups that may be one have to meet, and what they have in common, if
-    /// nothing else, are the exact words of their keys.
+    /// Returns true if groups can be partitioned by hash. Groups that may be equal have to be in
+    /// one partition, and they are only known to share the exact words of their keys.
     fn can_be_parted(&self) -> bool {
         !self.is_dense() && self.exact_words > 0
     }
 
-    /// Whether groups can be put into files. Which row stands for a text that is interned is known when all of them
-    /// have been met, and no sooner.
+    /// Returns true if groups can be spilled. The representative of an interned string is only
+    /// known after all rows, so groups with interned keys cannot be spilled.
     pub fn can_spill(&self) -> bool {
         self.exact_words > 0 && self.interned.is_empty()
     }
 
-    /// Whether groups lie at their keys.
+    /// Returns true if the place of a group is its key.
     pub fn is_dense(&self) -> bool {
         self.dense_places().is_some()
     }
@@ -148,19 +151,19 @@ impl Plan {
         }
     }
 
-    /// The value of a part of a key that is given in words; `None` for NULL.
+    /// Returns the value of a part of a key given in words; `None` for NULL.
     pub(super) fn part_of(&self, part: usize, key: &[u64]) -> Option<i128> {
         let (word, part) = self.places[part];
         self.words[word].layout.part_of(part, key[word])
     }
 
-    /// The functions.
+    /// Returns the functions.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
-    /// No groups, at places of their own where there is room for them all. `rows` is how many rows there can be, where
-    /// that is known.
+    /// Creates empty groups, with a dense index if there is room for all places. `rows` is the
+    /// upper bound on the number of rows, if it is known.
     pub fn groups_within(&self, rows: Option<u64>, room: &mut Room) -> Result<Groups> {
         if let Some(places) = self.dense_places() {
             let mut groups = self.empty(Index::Dense, rows, Some(places));
@@ -170,19 +173,19 @@ impl Plan {
                     groups.grow(places, self);
                     return Ok(groups);
                 }
-                // One that is there even without rows has its place.
+                // A group that exists even without rows has its place.
                 Err(Error::Memory { .. }) if places > 1 => {}
                 Err(e) => return Err(e),
             }
         }
-        // Those of the rows of a table may come in the order of their keys.
+        // Rows of a table may arrive in the order of their keys.
         match self.words.len() {
             1 => Ok(self.empty(Index::Hashed(Box::new(Table::in_order())), rows, None)),
             _ => Ok(self.hashed_groups(rows)),
         }
     }
 
-    /// No groups, whose places are found by their keys. `rows` is as for [`Plan::groups_within`].
+    /// Creates empty groups with a hashed index. `rows` is as for [`Plan::groups_within`].
     pub fn hashed_groups(&self, rows: Option<u64>) -> Groups {
         self.empty(Index::Hashed(Box::new(Table::new(self.words.len()))), rows, None)
     }
@@ -193,31 +196,33 @@ impl Plan {
         Groups { index, rows: Vec::new(), states, interners }
     }
 
-    /// Where pages of groups are read to.
+    /// Creates a buffer for pages of groups.
     pub fn page(&self, rows: Option<u64>) -> PageGroups {
         let states = self.functions.iter().map(|function| State::new(function, rows, None)).collect();
         PageGroups { rows: Vec::new(), states }
     }
 
-    /// Bytes that spilling takes beside the groups, and reading what was spilled.
+    /// Returns the bytes that spilling, and reading spilled pages, takes beside the groups.
     pub fn scratch_bytes(&self) -> usize {
         let state_words = self.functions.iter().map(Function::state_words).sum::<usize>();
         let page_bytes = VECTOR_ROWS * 8 * (self.words.len() + 1 + state_words);
-        // As bytes, and as what they say.
+        // Each page is in memory as bytes and in decoded form.
         Spill::scratch_bytes(self.functions.iter().any(|function| function.is_distinct)) + 2 * page_bytes
     }
 
-    /// Bytes of a group in the answer, while it is made.
+    /// Returns the bytes of a group in the answer while it is made.
     pub fn result_bytes(&self) -> usize {
-        // A key's value, be it of 128 bits, and whether it is NULL; a place; and the functions' results.
+        // For each key a value of up to 128 bits and a NULL flag, a place, and the functions'
+        // results.
         17 * self.keys.len() + 8 + self.functions.iter().map(Function::result_bytes).sum::<usize>()
     }
 
-    /// The answer: keys, then functions, of the groups of all workers. `rows` is as for [`Plan::groups_within`].
+    /// Merges the groups of all workers into the answer: keys, then functions. `rows` is as for
+    /// [`Plan::groups_within`].
     pub fn finish(&self, mut workers: Vec<Grouper>, rows: Option<u64>, budget: &Budget) -> Result<Answer> {
         if workers.iter().all(|worker| worker.spill.is_none()) {
             match self.finish_in_memory(&mut workers, rows, budget) {
-                // A group cannot be parted.
+                // A single group cannot be partitioned.
                 Err(e @ Error::Memory { .. }) => {
                     if self.keys.is_empty() || !self.put_away(&mut workers)? {
                         return Err(e);
@@ -235,7 +240,7 @@ impl Plan {
         }
     }
 
-    /// Spills what all workers have; whether there is a place for it.
+    /// Spills the groups of all workers. Returns false if they cannot be spilled.
     fn put_away(&self, workers: &mut [Grouper]) -> Result<bool> {
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let handles: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || worker.put_away(self))).collect();
@@ -248,7 +253,8 @@ impl Plan {
         Ok(is_done)
     }
 
-    /// The answer, if there is memory for it. If not, the workers still have all groups, though fewer of them may.
+    /// Computes the answer in memory. On an error the workers still have all groups, possibly
+    /// distributed over fewer workers.
     fn finish_in_memory(&self, workers: &mut Vec<Grouper>, rows: Option<u64>, budget: &Budget) -> Result<Chunks> {
         self.agree(&mut workers.iter_mut().filter_map(Grouper::groups_mut).collect::<Vec<_>>())?;
         let threads = workers.len();
@@ -271,7 +277,7 @@ impl Plan {
                 room.hold(all.len() * self.result_bytes())?;
                 all.finish(self, &all.places(self).collect::<Vec<_>>())
             }
-            // Nobody has seen a row.
+            // No worker has seen a row.
             None => {
                 let none = self.groups_within(rows, &mut room)?;
                 none.finish(self, &none.places(self).collect::<Vec<_>>())
@@ -280,7 +286,7 @@ impl Plan {
         Ok(Chunks { chunks: vec![columns], rooms: vec![room] })
     }
 
-    /// Has one row stand for each text that is interned, whichever worker's it was.
+    /// Agrees on one representative row for each interned string across workers.
     fn agree(&self, workers: &mut [&mut Groups]) -> Result<()> {
         let Some((first, others)) = workers.split_first_mut() else { return Ok(()) };
         for (at, mut interner) in std::mem::take(&mut first.interners).into_iter().enumerate() {
@@ -315,7 +321,7 @@ impl Plan {
         let part = |number: usize| -> Result<(Vec<ResultColumn>, Room)> {
             let mut room = budget.room("groups", Holder::Keeps);
             let mut groups = self.hashed_groups(rows);
-            // It has as many, at least.
+            // A lower bound on the number of groups of the part.
             let least = workers.iter().map(|groups| groups.len()).max().unwrap_or(0) / threads;
             room.hold(groups.growth(self, least, 0).bytes())?;
             if let Index::Hashed(table) = &mut groups.index {
@@ -347,9 +353,10 @@ impl Plan {
     }
 }
 
-/// Which late texts are interned: those that the other keys cannot determine, for these have fewer values than there
-/// are rows. Where they might, as the column does that a table's rows are known by, groups by rows are as good, and
-/// cost no reading.
+/// Returns true for each late string key that is interned. A key is interned if the other keys have
+/// fewer combinations of values than it has rows, so they cannot determine it. If they might
+/// determine it, as a table's primary key does, groups by row number are as good, and no strings
+/// are read.
 pub(super) fn interns<'d>(keys: impl Iterator<Item = &'d Domain> + Clone) -> Vec<bool> {
     let others = keys.clone().filter(|domain| domain.ty != Type::LateText);
     let values =
@@ -358,25 +365,25 @@ pub(super) fn interns<'d>(keys: impl Iterator<Item = &'d Domain> + Clone) -> Vec
     keys.map(|domain| domain.ty == Type::LateText && values < rows(domain)).collect()
 }
 
-/// The answer of a pipeline, or none if it has built a table.
+/// Answer of a pipeline; empty if the pipeline has built a table.
 #[derive(Debug)]
 pub enum Answer {
     /// In memory.
     Rows(Chunks),
-    /// In files: [`Spilled::merger`] makes it, part by part.
+    /// In files. [`Spilled::merger`] merges them part by part.
     Spilled(Arc<Spilled>),
 }
 
-/// Chunks of columns, and the memory that they take.
+/// Chunks of columns, with the reservation of their memory.
 #[derive(Debug, Default)]
 pub struct Chunks {
-    /// Columns of each.
+    /// Columns of each chunk.
     pub chunks: Vec<Vec<ResultColumn>>,
-    /// Given back when all of it is dropped.
+    /// Reservations, released when all of it is dropped.
     pub(super) rooms: Vec<Room>,
 }
 
-/// The parts of a key in as few words as they fit, in their order.
+/// Packs the parts of a key into as few words as possible, in their order.
 fn words_of(keys: &[(usize, Domain)]) -> Result<Vec<Word>> {
     let layout_of = |keys: &[(usize, Domain)]| {
         let domains: Vec<Domain> = keys.iter().map(|(_, domain)| domain.clone()).collect();
@@ -400,7 +407,7 @@ fn words_of(keys: &[(usize, Domain)]) -> Result<Vec<Word>> {
     }
 }
 
-/// A share of all possible groups.
+/// A share of the groups, by hash.
 #[derive(Clone, Copy)]
 struct Part {
     number: usize,
@@ -408,7 +415,8 @@ struct Part {
 }
 
 impl Part {
-    /// By the upper bits of a hash: the lower ones pick the slot.
+    /// Returns true if the part has a hash. Parts are ranges of the upper bits, since the lower
+    /// bits pick the slot.
     fn has(self, hash: u32) -> bool {
         (u64::from(hash) * self.of as u64) >> 32 == self.number as u64
     }
@@ -422,7 +430,7 @@ impl Groups {
         }
     }
 
-    /// Places that it has.
+    /// Returns the number of places.
     pub fn len(&self) -> usize {
         match &self.index {
             Index::Dense => self.rows.len(),
@@ -430,7 +438,7 @@ impl Groups {
         }
     }
 
-    /// Bytes they take.
+    /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
         let index = match &self.index {
             Index::Dense => 0,
@@ -440,7 +448,7 @@ impl Groups {
         index + interners + self.rows.capacity() * 8 + self.states.iter().map(State::bytes).sum::<usize>()
     }
 
-    /// Puts those rows into the first `n` of the vectors of late texts that stand for theirs.
+    /// Replaces the first `n` row numbers of late strings by those of their representatives.
     pub fn intern(&mut self, plan: &Plan, vectors: &mut [Vector], n: usize) -> Result<()> {
         for (interner, (_, slot, texts)) in self.interners.iter_mut().zip(&plan.interned) {
             interner.replace(texts, &mut vectors[*slot], n)?;
@@ -448,7 +456,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Bytes they take when there are so many places more, and so many values in each function's sets.
+    /// Returns the bytes that they take with `places` more places, and `values` more values in each
+    /// function's sets.
     pub fn growth(&self, plan: &Plan, places: usize, values: usize) -> Growth {
         let index = match &self.index {
             Index::Dense => Growth::default(),
@@ -461,20 +470,21 @@ impl Groups {
         })
     }
 
-    /// Bytes they take when so many rows more are among them.
+    /// Returns the bytes that they take after `rows` more rows.
     pub fn growth_of_rows(&self, plan: &Plan, rows: usize) -> Growth {
         let places = if matches!(self.index, Index::Dense) { 0 } else { rows };
         self.growth(plan, places, rows)
     }
 
-    /// Bytes they take when another's are among them, and while those are taken in.
+    /// Returns the bytes that they take after a merge of other groups, including the memory of the
+    /// merge itself.
     pub fn growth_of_groups(&self, plan: &Plan, other: &Self) -> Growth {
         let places = if matches!(self.index, Index::Dense) { 0 } else { other.len() };
         let values = other.states.iter().filter_map(State::seen).map(|seen| seen.len()).max().unwrap_or(0);
         self.growth(plan, places, values).and(Growth::none(other.len() * size_of::<u32>()))
     }
 
-    /// Forgets all groups, and keeps its memory.
+    /// Removes all groups, and keeps the memory.
     pub fn clear(&mut self, plan: &Plan) {
         let places = self.rows.len();
         self.rows.clear();
@@ -485,19 +495,19 @@ impl Groups {
         }
     }
 
-    /// Places that have groups.
+    /// Returns the places that have groups.
     pub fn places(&self, plan: &Plan) -> impl Iterator<Item = usize> + '_ {
-        // The one group of an aggregate without keys is there even without rows.
+        // The one group of an aggregation without keys exists even without rows.
         let may_be_empty = matches!(self.index, Index::Dense) && !plan.keys.is_empty();
         (0..self.len()).filter(move |place| !may_be_empty || self.rows[*place] > 0)
     }
 
-    /// The states, by function.
+    /// Returns the states, by function.
     pub fn states(&self) -> &[State] {
         &self.states
     }
 
-    /// A word of a place's key.
+    /// Returns a word of a place's key.
     fn key(&self, place: usize, word: usize) -> u64 {
         match &self.index {
             Index::Dense => place as u64,
@@ -505,7 +515,7 @@ impl Groups {
         }
     }
 
-    /// The hash of what a place's key has in common with those of groups that may be the same.
+    /// Returns the hash of the key words that groups of the same key share for certain.
     pub fn hash(&self, plan: &Plan, place: usize) -> u32 {
         match &self.index {
             Index::Dense => hash_of(std::iter::once(place as u64)),
@@ -522,7 +532,7 @@ impl Groups {
         (0..words).for_each(|word| put(out, n, |row| self.key(place(row), word)));
     }
 
-    /// Writes places, but for their sets of values.
+    /// Writes places, without their sets of values.
     pub fn write(&self, plan: &Plan, places: &[u32], out: &mut Vec<u8>) {
         self.write_keys(out, places.len(), |row| places[row] as usize);
         put(out, places.len(), |row| unsigned(self.rows[places[row] as usize]));
@@ -530,7 +540,7 @@ impl Groups {
         self.states.iter().for_each(|state| state.write(places, out));
     }
 
-    /// The places of the keys of a page of `n` entries, new ones for new keys.
+    /// Finds the places of the keys of a page with `n` entries, and adds new places for new keys.
     pub fn places_of_page(&mut self, plan: &Plan, n: usize, page: &mut Reader<'_>) -> Result<[u32; VECTOR_ROWS]> {
         let mut places = [0; VECTOR_ROWS];
         let Index::Hashed(table) = &mut self.index else {
@@ -542,13 +552,13 @@ impl Groups {
         Ok(places)
     }
 
-    /// Takes in the groups of a page, at their places.
+    /// Merges the groups of a page into their places.
     pub fn merge_page(&mut self, plan: &Plan, page: &PageGroups, places: &[u32; VECTOR_ROWS]) {
         let pairs: Vec<(u32, u32)> = places.iter().copied().zip(0..page.rows.len() as u32).collect();
         self.merge_pairs(plan, &page.rows, &page.states, &pairs);
     }
 
-    /// Takes in the values of a page, which a function's sets at these places have.
+    /// Merges the values of a page into one function's sets at these places.
     pub fn take_values(
         &mut self,
         function: usize,
@@ -574,7 +584,7 @@ impl Groups {
         }
     }
 
-    /// Reads the keys of the `n` rows that are taken in next.
+    /// Computes the keys of the next `n` rows.
     pub fn look_at(&mut self, plan: &Plan, vectors: &[Vector], n: usize) {
         let Index::Hashed(table) = &mut self.index else { return };
         for (word, keys) in plan.words.iter().zip(table.rows()) {
@@ -583,7 +593,7 @@ impl Groups {
         table.rows_are_there(n);
     }
 
-    /// The keys by place, if they ascend.
+    /// Returns the keys by place, if they ascend.
     pub fn ascending(&self) -> Option<&[u64]> {
         match &self.index {
             Index::Dense => None,
@@ -591,19 +601,19 @@ impl Groups {
         }
     }
 
-    /// Keys that come next may be any.
+    /// Leaves ordered mode: later keys may be in any order.
     pub fn leave_order(&mut self) {
         if let Index::Hashed(table) = &mut self.index {
             table.leave_order();
         }
     }
 
-    /// Takes in the `n` rows that [`Groups::look_at`] has looked at.
+    /// Adds the `n` rows prepared by [`Groups::look_at`].
     pub fn update(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         self.find_places(plan, vectors, n, scratch);
         let places = &scratch.short[..n];
         let is_few = matches!(self.index, Index::Dense) && self.rows.len() <= FEW_GROUPS;
-        // A function without an argument reads no vector: there may be none.
+        // A function without an argument reads no vector; there may be none.
         let functions = self.states.iter_mut().zip(&plan.functions);
         let functions = functions.filter(|(_, function)| function.kind != FunctionKind::CountRows);
         if is_one(places) {
@@ -617,8 +627,8 @@ impl Groups {
         }
     }
 
-    /// Takes in rows of groups so few that it is best to look at all rows once for each: rows of the same few groups
-    /// one after the other would wait for each other's sums.
+    /// Adds rows of few groups by scanning all rows once per group. One-by-one additions to the
+    /// same few groups would wait for each other's sums.
     fn update_few(&mut self, plan: &Plan, vectors: &[Vector], places: &[u32]) {
         let mut counts = [0; FEW_GROUPS];
         for (place, rows) in self.rows.iter_mut().enumerate() {
@@ -636,7 +646,7 @@ impl Groups {
                 Data::I32(values) if is_plain => {
                     present.for_each(|place| state.add(place, kernels::sum_where_i32(&values[..], places, place)));
                 }
-                // 1,024 such values fit 64 bits.
+                // A sum of 1,024 such values fits 64 bits.
                 Data::I64(values) if is_plain && function.domain.interval.magnitude() < 1 << 53 => {
                     present.for_each(|place| state.add(place, kernels::sum_where_i64(&values[..], places, place)));
                 }
@@ -645,7 +655,7 @@ impl Groups {
         }
     }
 
-    /// The places of rows, new ones for new keys.
+    /// Finds the places of rows, and adds new places for new keys.
     fn find_places(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         let KeyScratch { short, keys } = scratch;
         match &mut self.index {
@@ -657,16 +667,17 @@ impl Groups {
         }
     }
 
-    /// Room for the states of all keys there are.
+    /// Grows the states to the number of keys.
     fn make_room(&mut self, plan: &Plan) {
         let places = self.len();
         if places > self.rows.len() {
-            // No more than there are: what is behind them in memory has not been touched.
+            // Exactly to the number of keys: memory behind them stays untouched.
             self.grow(places, plan);
         }
     }
 
-    /// Takes in places of another's, for which there is room: pairs of ours and theirs.
+    /// Merges places of other groups, given as pairs of this and the other place. There must be
+    /// room for them.
     pub(super) fn take_in(&mut self, other: &Self, pairs: &[(u32, u32)], plan: &Plan) {
         self.make_room(plan);
         self.merge_pairs(plan, &other.rows, &other.states, pairs);
@@ -680,15 +691,15 @@ impl Groups {
         }
     }
 
-    /// Takes in all of another worker's groups; there is room for them.
+    /// Merges all groups of another worker. There must be room for them.
     pub fn merge_all(&mut self, other: &Self, plan: &Plan) -> Result<()> {
         self.merge_with(other, plan, Part { number: 0, of: 1 }, |_, _, _| Ok(()))
     }
 
-    /// Takes in those of another worker's groups that are in a part.
+    /// Merges the groups of another worker that are in a part.
     ///
     /// # Errors
-    /// [`Error::Memory`]; some may have been taken in then.
+    /// [`Error::Memory`]; some groups may have been merged by then.
     fn merge(&mut self, other: &Self, plan: &Plan, part: Part, room: &mut Room) -> Result<()> {
         let map_bytes = if plan.functions.iter().any(|f| f.is_distinct) { other.len() * size_of::<u32>() } else { 0 };
         self.merge_with(other, plan, part, |groups, places, values| {
@@ -696,7 +707,8 @@ impl Groups {
         })
     }
 
-    /// Takes in groups, a vector's worth at a time; before that, and before values, `make_room` is asked for so many.
+    /// Merges groups, one vector's worth at a time. Calls `make_room` before each of them, and
+    /// before each function's values.
     fn merge_with(
         &mut self,
         other: &Self,
@@ -748,7 +760,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Keys, then functions, of the groups at some places.
+    /// Returns the columns of keys, then functions, of the groups at some places.
     pub fn finish(&self, plan: &Plan, places: &[usize]) -> Vec<ResultColumn> {
         let mut columns = Vec::with_capacity(plan.keys.len() + plan.functions.len());
         for (part, domain) in plan.keys.iter().enumerate() {

@@ -1,13 +1,15 @@
-//! Expressions compiled for vectors: a list of operations, each of which reads slots and writes one after them.
+//! Expressions compiled for vectors: a list of operations. Each reads slots and writes one slot
+//! after them.
 //!
-//! Slots 0, 1, ... are the pipeline's registers, then come constants (filled once) and intermediate results. An
-//! operation's operands have one [`Kind`], wide enough for its exact result, so that arithmetic never wraps; what must
-//! fit less is checked afterwards. NULL rows take part in everything, with whatever value they have, and are told by
-//! their validity; only checks look at it.
+//! Slots 0, 1, ... are the pipeline's registers, followed by constants (filled once) and
+//! intermediate results. The operands of an operation have one [`Kind`] that is wide enough for its
+//! exact result, so arithmetic never wraps. Results with narrower bounds are checked afterwards.
+//! NULL rows take part in every operation with an arbitrary value. Their validity marks them, and
+//! only checks read it.
 //!
-//! Branches are computed for every row as well. What may fail in one gets a *guard*, a boolean that is true for the
-//! rows that take the branch: checks look at those alone, and what the others have computed is never used. What cannot
-//! fail has no guard.
+//! Branches are also evaluated for every row. A fallible operation in a branch gets a *guard*, a
+//! boolean that is true for the rows that take the branch. Checks apply to those rows only, and the
+//! results of other rows are never used. An operation that cannot fail has no guard.
 
 use std::sync::Arc;
 
@@ -31,7 +33,7 @@ pub(crate) struct Code {
 
 #[derive(Clone, Debug)]
 struct Op {
-    /// After all of its operands.
+    /// Greater than all slots of its operands.
     out: usize,
     kind: OpKind,
 }
@@ -43,31 +45,31 @@ enum OpKind {
         a: usize,
         b: usize,
     },
-    /// In 128 bits, where the exact result may not fit.
+    /// Arithmetic in 128 bits whose exact result may not fit.
     Checked {
         op: ArithmeticOp,
         a: usize,
         b: usize,
         check: Guarded,
     },
-    /// An error if a row that is not NULL holds zero. Writes nothing.
+    /// Returns an error if a row that is not NULL holds zero. Writes nothing.
     CheckNotZero {
         a: usize,
         of: [usize; 2],
         check: Guarded,
     },
-    /// An error if a row that is not NULL lies outside of the bounds. Writes nothing.
+    /// Returns an error if a row that is not NULL is outside the bounds. Writes nothing.
     CheckBounds {
         a: usize,
         check: Guarded,
     },
-    /// A guard: the rows of another one (or all) for which a test holds.
+    /// A guard: the rows of another guard (or all rows) for which a test holds.
     Guard {
         outer: Option<usize>,
         a: usize,
         test: Test,
     },
-    /// From one kind of integer to another that holds it, or to a double.
+    /// Conversion from one kind of integer to another that holds it, or to a double.
     Convert {
         a: usize,
     },
@@ -129,7 +131,7 @@ enum OpKind {
     },
 }
 
-/// A check, and the slot of the guard that says whom it is for: everybody, if there is none.
+/// A check, and the slot of the guard that selects its rows; all rows if there is none.
 #[derive(Clone, Debug)]
 struct Guarded {
     check: Arc<Check>,
@@ -137,26 +139,27 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Whether it looks at a row.
+    /// Returns true if the check applies to a row.
     fn is_for(&self, vectors: &[Vector], row: usize) -> bool {
         self.guard.is_none_or(|guard| vectors[guard].integer(row) == 1)
     }
 }
 
-/// What makes a row go on to the next branch, or take one.
+/// Condition under which a row takes a branch or continues to the next one.
 #[derive(Clone, Copy, Debug)]
 enum Test {
-    /// It holds: the branch of a CASE is taken.
+    /// The condition is true: the row takes the branch of a CASE.
     True,
-    /// It does not, or is NULL: the next branch of a CASE, the next side of an OR.
+    /// The condition is false or NULL: the row continues to the next branch of a CASE or side of an
+    /// OR.
     NotTrue,
-    /// It holds, or is NULL: the next side of an AND.
+    /// The condition is true or NULL: the row continues to the next side of an AND.
     NotFalse,
-    /// It is NULL: the next argument of a COALESCE.
+    /// The value is NULL: the row continues to the next argument of a COALESCE.
     Null,
 }
 
-/// What fills a slot that no operation writes.
+/// Contents of a slot that no operation writes.
 #[derive(Clone, Debug)]
 enum Constant {
     Integer(i128),
@@ -164,7 +167,7 @@ enum Constant {
     Null,
 }
 
-/// Gives out slots.
+/// Compiler of expressions, which assigns slots.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     kinds: Vec<Kind>,
@@ -172,12 +175,12 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// For a pipeline with registers of these kinds.
+    /// Creates a compiler for a pipeline with registers of these kinds.
     pub fn new(registers: Vec<Kind>) -> Self {
         Self { kinds: registers, constants: Vec::new() }
     }
 
-    /// All slots, constants filled.
+    /// Creates the vectors of all slots, with constants filled.
     pub fn vectors(&self) -> Vec<Vector> {
         let mut vectors: Vec<Vector> = self.kinds.iter().map(|kind| Vector::new(*kind)).collect();
         for (slot, constant) in &self.constants {
@@ -214,7 +217,7 @@ impl Compiler {
         out
     }
 
-    /// A slot with the same values in another kind.
+    /// Returns a slot with the same values in another kind.
     fn converted(&mut self, slot: usize, kind: Kind, ops: &mut Vec<Op>) -> usize {
         if self.kinds[slot] == kind {
             return slot;
@@ -226,13 +229,14 @@ impl Compiler {
         self.push(ops, kind, OpKind::Convert { a: slot })
     }
 
-    /// The rows of `outer` for which `test` holds of `a`.
+    /// Emits a guard: the rows of `outer` for which `test` holds of `a`.
     fn guard(&mut self, outer: Option<usize>, a: usize, test: Test, ops: &mut Vec<Op>) -> usize {
         self.push(ops, Kind::Bool, OpKind::Guard { outer, a, test })
     }
 
-    /// Sides of a whole in the order in which they are looked at: what can fail is only for the rows that those before
-    /// it leave open, as `test` tells. The slots are in the order of `all`.
+    /// Emits operands in evaluation order. A fallible operand is evaluated only for the rows that
+    /// the operands before it leave open, according to `test`. Returns the slots in the order of
+    /// `all`.
     fn emit_in_turn(
         &mut self,
         all: &[Bound],
@@ -254,7 +258,7 @@ impl Compiler {
         Ok(slots)
     }
 
-    /// Like a filter's, the conditions of an AND or OR that cannot fail come before those that can.
+    /// Emits the conditions of an AND or OR. As in a filter, those that cannot fail come first.
     fn emit_logic(&mut self, all: &[Bound], test: Test, guard: Option<usize>, ops: &mut Vec<Op>) -> Result<Vec<usize>> {
         let (last, first): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|side| all[*side].is_fallible);
         self.emit_in_turn(all, first.into_iter().chain(last), test, guard, ops)
@@ -347,7 +351,7 @@ impl Compiler {
     ) -> Result<usize> {
         let is_fallible = |(condition, value): &(Bound, Bound)| condition.is_fallible || value.is_fallible;
         let mut slots = Vec::with_capacity(branches.len());
-        // Rows that no branch before has taken.
+        // Rows that no branch has taken yet.
         let mut open = guard;
         for (number, (condition, value)) in branches.iter().enumerate() {
             let condition = self.emit(condition, open, ops)?;
@@ -394,12 +398,12 @@ impl Compiler {
 }
 
 impl Code {
-    /// Whether it reads late texts, which costs more than anything else that is computed.
+    /// Returns true if it reads late strings, which costs more than any other operation.
     pub fn reads_texts(&self) -> bool {
         self.ops.iter().any(|op| matches!(op.kind, OpKind::OfLateText { .. }))
     }
 
-    /// Computes the first `n` rows.
+    /// Evaluates the first `n` rows.
     pub fn run(&self, vectors: &mut [Vector], n: usize) -> Result<()> {
         let n = n.min(VECTOR_ROWS);
         for op in &self.ops {
@@ -501,7 +505,8 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
         OpKind::OfLateText { a, texts, function, guard } => {
             let is_asked = |row: usize| guard.is_none_or(|guard| vectors[guard].integer(row) == 1);
             let rows = &vectors[*a];
-            // Who is not asked has no text: of NULL there is a result, bind has seen one.
+            // Rows outside the guard get no string. The function has a result for NULL, since
+            // `bind` applied it to one.
             let number = |row| (rows.is_valid(row) && is_asked(row)).then(|| rows.integer(row) as u64);
             of_late_text((0..n).map(number).collect(), texts, &**function, out)?;
         }
@@ -606,7 +611,7 @@ fn both_valid(a: &Vector, b: &Vector, out: &mut Vector, n: usize) {
 }
 
 fn check_not_zero(vectors: &[Vector], a: usize, of: [usize; 2], n: usize, guarded: &Guarded) -> Result<()> {
-    // A NULL dividend makes the quotient NULL, whatever the divisor is.
+    // A NULL dividend makes the quotient NULL, for any divisor.
     let is_used = |row: usize| of.iter().all(|slot| vectors[*slot].is_valid(row)) && guarded.is_for(vectors, row);
     match (0..n).any(|row| vectors[a].integer(row) == 0 && is_used(row)) {
         true => Err(guarded.check.division_by_zero()),
@@ -702,7 +707,8 @@ fn compare(op: CompareOp, a: &Vector, b: &Vector, out: &mut Vector, n: usize) ->
         }
         (Data::F64(a), Data::F64(b)) => {
             for ((out, a), b) in out.iter_mut().zip(a.iter()).zip(b.iter()) {
-                // IEEE 754's total order, but for -0, which adding +0 makes +0: NaN equals itself and comes last.
+                // IEEE 754's total order, except that adding +0 turns -0 into +0. NaN equals itself
+                // and comes last.
                 *out = holds(op, (a + 0.0).total_cmp(&(b + 0.0))).into();
             }
         }
@@ -722,7 +728,8 @@ fn holds(op: CompareOp, order: std::cmp::Ordering) -> bool {
     }
 }
 
-/// AND (`decisive` false) or OR (`decisive` true): the decisive value wins over NULL, NULL over the other value.
+/// Evaluates AND (`decisive` false) or OR (`decisive` true). The decisive value takes precedence
+/// over NULL, and NULL over the other value.
 fn logic(all: &[usize], vectors: &[Vector], out: &mut Vector, n: usize, decisive: bool) -> Result<()> {
     let neutral = u8::from(!decisive);
     let Data::Bool(result) = &mut out.data else { return Err(mixed()) };
@@ -754,7 +761,7 @@ fn logic(all: &[usize], vectors: &[Vector], out: &mut Vector, n: usize, decisive
 
 fn lookup(code: &Vector, table: &LookupTable, out: &mut Vector, n: usize) -> Result<()> {
     let Data::I32(codes) = &code.data else { return Err(mixed()) };
-    // NULL's result comes after those of the entries. A code is always an entry: sources make sure.
+    // The result for NULL follows those of the entries. Sources guarantee that a code is an entry.
     let entries = match &table.values {
         LookupValues::Bool(values) => values.len(),
         LookupValues::Int(values) => values.len(),
@@ -777,7 +784,7 @@ fn lookup(code: &Vector, table: &LookupTable, out: &mut Vector, n: usize) -> Res
     Ok(())
 }
 
-/// Applies a function to the texts of the first rows.
+/// Applies a function to the strings of the first rows.
 fn of_late_text(
     numbers: Vec<Option<u64>>,
     texts: &LateTexts,
@@ -832,12 +839,12 @@ fn assign(value: &Vector, out: &mut Vector, n: usize) {
     if value.has_nulls {
         out.valid[..n].copy_from_slice(&value.valid[..n]);
     } else {
-        // Branches may bring NULLs in.
+        // Branches may add NULLs.
         out.valid[..n].fill(1);
     }
 }
 
-/// Takes over the rows of `value` for which `wanted` holds.
+/// Copies the rows of `value` for which `wanted` holds.
 fn select(wanted: impl Fn(usize) -> bool, value: &Vector, out: &mut Vector, n: usize) -> Result<()> {
     for row in (0..n).filter(|row| wanted(*row)) {
         match (&value.data, &mut out.data) {
@@ -854,7 +861,8 @@ fn select(wanted: impl Fn(usize) -> bool, value: &Vector, out: &mut Vector, n: u
     Ok(())
 }
 
-/// Whether a domain can be a key of a join or a group: integers of up to 64 bits, booleans, texts.
+/// Returns true if a domain can be a key of a join or a group: integers of up to 64 bits, booleans,
+/// strings.
 pub(crate) fn is_key(domain: &crate::Domain) -> bool {
     domain.ty != Type::Double && Interval::new(i64::MIN.into(), i64::MAX.into()).contains(domain.interval)
 }

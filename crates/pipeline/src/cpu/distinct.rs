@@ -1,25 +1,26 @@
-//! The values that groups have had already, for `count(DISTINCT x)`.
+//! Sets of the values that groups have had already, for `count(DISTINCT x)`.
 //!
-//! Few values of few groups have a bit each; otherwise pairs of a group's place and a value are in one hash table.
+//! If groups and values are few, each pair has a bit. Otherwise pairs of a group's place and a
+//! value are in one hash table.
 
 use super::index::hash;
 use crate::Interval;
 use crate::budget::Growth;
 
-/// Bits for one function of one worker, at most: they fit the caches.
+/// Most bits for one function of one worker, so that they fit the CPU caches.
 const MOST_BITS: u128 = 1 << 24;
 
-/// Sets of values, one a place.
+/// Sets of values, one per place.
 #[derive(Debug)]
 pub(crate) enum Distinct {
-    /// A bit per place and value, `words` of them a place, from `min` on.
+    /// A bit per place and value, with `words` words per place, from value `min` on.
     Bits { min: i64, words: usize, bits: Vec<u64> },
-    /// Pairs of a value and a place plus one; 0 where there is none.
+    /// Pairs of a value and a place plus one; 0 if the slot is free.
     Hashed { slots: Vec<(i64, u32)>, len: usize },
 }
 
 impl Distinct {
-    /// Sets of values from an interval, for so many places, if that is known.
+    /// Creates sets of values from an interval, for `places` places, if that number is known.
     pub fn new(interval: Interval, places: Option<usize>) -> Self {
         let bits = |places: usize| interval.count()?.checked_mul(places as u128).filter(|bits| *bits <= MOST_BITS);
         match places.and_then(bits) {
@@ -31,7 +32,7 @@ impl Distinct {
         }
     }
 
-    /// Bytes they take.
+    /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Bits { bits, .. } => bits.len() * 8,
@@ -39,7 +40,7 @@ impl Distinct {
         }
     }
 
-    /// Bytes they take when so many values more are in them.
+    /// Returns the bytes that they take with `more` additional values.
     pub fn growth(&self, more: usize) -> Growth {
         const ENTRY: usize = size_of::<(i64, u32)>();
         match self {
@@ -54,7 +55,7 @@ impl Distinct {
         }
     }
 
-    /// Values of all places.
+    /// Returns the number of values over all places.
     pub fn len(&self) -> usize {
         match self {
             Self::Bits { bits, .. } => bits.iter().map(|word| word.count_ones() as usize).sum(),
@@ -62,7 +63,7 @@ impl Distinct {
         }
     }
 
-    /// Forgets all values, and keeps its memory.
+    /// Removes all values, and keeps the memory.
     pub fn clear(&mut self) {
         match self {
             Self::Bits { bits, .. } => bits.fill(0),
@@ -73,7 +74,7 @@ impl Distinct {
         }
     }
 
-    /// Adds a value to a place's set; whether it is new there.
+    /// Adds a value to a place's set. Returns true if it is new there.
     #[inline]
     pub fn insert(&mut self, place: u32, value: i64) -> bool {
         match self {
@@ -99,7 +100,7 @@ impl Distinct {
         }
     }
 
-    /// All places and values.
+    /// Calls `f` with every place and value.
     pub fn for_each(&self, mut f: impl FnMut(u32, i64)) {
         let _ = self.try_for_each(|place, value| {
             f(place, value);
@@ -107,7 +108,7 @@ impl Distinct {
         });
     }
 
-    /// All places and values, up to an error.
+    /// Calls `f` with every place and value, up to the first error.
     pub fn try_for_each<E>(&self, mut f: impl FnMut(u32, i64) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::Bits { min, words, bits } => {
@@ -130,7 +131,7 @@ impl Distinct {
     }
 }
 
-/// Puts an entry where it belongs, of which at least one slot is free; whether it was not there.
+/// Inserts an entry. At least one slot must be free. Returns true if the entry is new.
 #[inline]
 fn take(slots: &mut [(i64, u32)], entry: (i64, u32)) -> bool {
     let mask = slots.len() - 1;

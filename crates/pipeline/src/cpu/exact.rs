@@ -1,23 +1,26 @@
 //! Sums of doubles that do not depend on the order of their terms.
 //!
-//! A double is an integer times a power of two. A sum is kept as integers, too: *bins* of 64 bits each, at fixed places
-//! of the number line, the three highest that any term has reached. What a term has below them is dropped, and since the
-//! bins' places do not depend on the terms, it is the same that is dropped in whichever order they come, and by whichever
-//! worker. That is 129 bits or more below the largest term's highest: as good as exact, and exact in most sums.
+//! A double is an integer times a power of two. A sum is also kept as integers: *bins* of 64 bits
+//! each, at fixed positions of the number line. A sum keeps the three highest bins that any term
+//! has reached, and drops the lower bits of a term. The positions of the bins do not depend on the
+//! terms. Therefore the same bits are dropped for any order of terms and any distribution over
+//! workers. The dropped bits are at least 129 bits below the highest bit of the largest term, so
+//! the sum is nearly exact, and exact for most inputs.
 //!
-//! Variances are taken from the sums of values and of their squares, in integers too, so that nothing is lost where one
-//! is subtracted from the other.
+//! Variances are computed from the sum of the values and the sum of their squares, also in
+//! integers, so the subtraction of the two loses nothing.
 
-/// Bits of a bin's place. A bin has room for 2^63 terms.
+/// Bits of a bin's position. A bin has room for 2^63 terms.
 const BIN: u32 = 64;
 
-/// The place of the lowest bit of all doubles.
+/// Exponent of the lowest bit of all doubles.
 const LOWEST: i32 = -1074;
 
-/// Words that a sum is made of.
+/// Number of words of a serialized sum.
 pub(crate) const SUM_WORDS: usize = 8;
 
-/// The highest bins that a double reaches, and the square of one: a double's lowest bit is at 2,045 at most, and it has
+/// The highest bin that a double reaches, and that its square reaches. A double's lowest bit is at
+/// position 2,045 at most, and it has 53 bits.
 /// 53.
 pub(crate) const HIGHEST: u32 = (2045 + 52) / BIN;
 pub(crate) const HIGHEST_OF_SQUARES: u32 = (2 * 2045 + 105) / BIN;
@@ -25,21 +28,21 @@ pub(crate) const HIGHEST_OF_SQUARES: u32 = (2 * 2045 + 105) / BIN;
 /// A sum of integers, each times a power of two.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExactSum {
-    /// From the lowest. The last one is number `top`, counted from the least power of two.
+    /// Bins from the lowest. The last one has number `top`, counted from the least power of two.
     bins: [i128; 3],
     top: u32,
     /// The sum of infinities and NaNs; 0 if there are none.
     special: f64,
 }
 
-/// What a variance is made of.
+/// Sums from which a variance is computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
     sum: ExactSum,
     squares: ExactSum,
 }
 
-/// A double that is finite: whether it is negative, and an integer times 2^(LOWEST + place).
+/// A finite double: its sign, and an integer times 2^(LOWEST + place).
 struct Parts {
     is_negative: bool,
     integer: u64,
@@ -76,7 +79,7 @@ impl ExactSum {
         let Some(last) = pieces.iter().rposition(|piece| *piece != 0) else { return };
         self.raise(first + last as u32);
         for (number, piece) in (first..).zip(pieces) {
-            // Zero, if it lies above the top.
+            // The bin is missing if it is above the top; the piece is zero then.
             if let Some(bin) = self.bin(number) {
                 *bin += if is_negative { -i128::from(piece) } else { piece.into() };
             }
@@ -88,7 +91,7 @@ impl ExactSum {
         self.bins.get_mut((number + 2).checked_sub(self.top)? as usize)
     }
 
-    /// Makes bin `top` the last, if it is not below that.
+    /// Raises the top bin to `top`, unless it is already that high.
     #[inline]
     fn raise(&mut self, top: u32) {
         if top > self.top {
@@ -104,7 +107,7 @@ impl ExactSum {
         self.special += other.special;
         self.raise(other.top);
         for (number, piece) in (other.top..).zip(other.bins) {
-            // Its first bin has the number that its top has, less 2.
+            // Index of the bin: its first bin has the number of its top less 2.
             let at = (number).checked_sub(self.top);
             if let Some(bin) = at.and_then(|at| self.bins.get_mut(at as usize)) {
                 *bin += piece;
@@ -112,14 +115,14 @@ impl ExactSum {
         }
     }
 
-    /// All that it is.
+    /// Returns all words of the sum.
     pub fn words(&self) -> [u64; SUM_WORDS] {
         let [a, b, c] = self.bins;
         let (high, low) = (|bin: i128| (bin >> 64) as u64, |bin: i128| bin as u64);
         [self.top.into(), self.special.to_bits(), high(a), low(a), high(b), low(b), high(c), low(c)]
     }
 
-    /// What has these [`ExactSum::words`]; `None` if no sum that reaches `highest` at most has.
+    /// Creates the sum with these [`ExactSum::words`]; `None` if `top` exceeds `highest`.
     pub fn of_words(words: [u64; SUM_WORDS], highest: u32) -> Option<Self> {
         let [top, special, a, b, c, d, e, f] = words;
         let bin = |high: u64, low: u64| i128::from(high as i64) << 64 | i128::from(low);
@@ -127,7 +130,7 @@ impl ExactSum {
         Some(Self { bins: [bin(a, b), bin(c, d), bin(e, f)], top, special: f64::from_bits(special) })
     }
 
-    /// The sum, rounded once.
+    /// Returns the sum, rounded once.
     pub fn value(&self) -> f64 {
         if self.special != 0.0 {
             return if self.special.is_nan() { f64::NAN } else { self.special };
@@ -155,17 +158,18 @@ impl Moments {
         self.squares.merge(&other.squares);
     }
 
-    /// The sum of the values, and that of their squares.
+    /// Returns the sum of the values, and that of their squares.
     pub fn sums(&self) -> [&ExactSum; 2] {
         [&self.sum, &self.squares]
     }
 
-    /// What has these [`Moments::sums`].
+    /// Creates the moments with these [`Moments::sums`].
     pub fn of_sums([sum, squares]: [ExactSum; 2]) -> Self {
         Self { sum, squares }
     }
 
-    /// The variance of `count` values, of a sample or of all that there are; `None` if there are too few.
+    /// Returns the variance of `count` values, of a sample or a population; `None` if there are too
+    /// few.
     pub fn variance(&self, count: i64, is_sample: bool) -> Option<f64> {
         if count <= i64::from(is_sample) {
             return None;
@@ -178,16 +182,16 @@ impl Moments {
         sum.set(&self.sum);
         squares.set(&self.squares);
         squares.for_each(|at, limb| spread.add_product(at, limb, count as u64));
-        // An index of limbs is 2 more than a bin's number, and here two are added.
+        // An index of limbs is a bin's number plus 2, and this adds two of them.
         sum.for_each(|a, x| sum.for_each(|b, y| spread.subtract_product(a + b - 2, x, y)));
-        // What was dropped may make it negative, by next to nothing.
+        // Dropped bits may make it negative by a tiny amount.
         let spread = if spread.is_negative() { Limbs::new() } else { spread };
         let divisor = count as f64 * (count - i64::from(is_sample)) as f64;
         Some(spread.times(2 * LOWEST, divisor))
     }
 }
 
-/// A large integer in two's complement, its least limb first: index 2 is bin 0.
+/// A large integer in two's complement, least limb first. Index 2 is bin 0.
 struct Limbs<const N: usize>([u64; N]);
 
 impl<const N: usize> Limbs<N> {
@@ -195,7 +199,7 @@ impl<const N: usize> Limbs<N> {
         Self([0; N])
     }
 
-    /// Makes it the magnitude of a sum; whether that is negative.
+    /// Sets it to the magnitude of a sum. Returns true if the sum is negative.
     fn set(&mut self, sum: &ExactSum) -> bool {
         for (index, bin) in (sum.top as usize..).zip(sum.bins) {
             let magnitude = bin.unsigned_abs();
@@ -249,10 +253,12 @@ impl<const N: usize> Limbs<N> {
         }
     }
 
-    /// It times `2^exponent`, over `divisor`, where bin 0 is worth `2^exponent`. It is not negative.
+    /// Returns it times `2^exponent`, over `divisor`, where bin 0 has the weight `2^exponent`. It
+    /// must not be negative.
     fn times(&self, exponent: i32, divisor: f64) -> f64 {
         let Some(top) = self.0.iter().rposition(|limb| *limb != 0) else { return 0.0 };
-        // 64 bits from the highest on, the last of which tells whether there is any below: that rounds as the whole would.
+        // The highest 64 bits, whose last bit is set if any lower bit is: that rounds as the whole
+        // number would.
         let zeros = self.0[top].leading_zeros();
         let below = if top == 0 { 0 } else { self.0[top - 1] };
         let mut leading = self.0[top] << zeros | (below >> 1) >> (63 - zeros);
@@ -262,7 +268,7 @@ impl<const N: usize> Limbs<N> {
     }
 }
 
-/// `value * 2^exponent`, where one of its steps could be out of range.
+/// Returns `value * 2^exponent`, in steps, because the power alone could be out of range.
 fn scaled(mut value: f64, mut exponent: i32) -> f64 {
     while exponent != 0 {
         let step = exponent.clamp(-900, 900);

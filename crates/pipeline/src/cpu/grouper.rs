@@ -1,13 +1,14 @@
-//! Who keeps groups within a share of the memory: a worker while it takes rows in, and a [`Merger`] while it takes in
-//! groups that were spilled.
+//! A grouper keeps groups within a share of the memory. A worker uses it while it adds rows, and a
+//! [`Merger`] while it merges spilled groups.
 //!
-//! Room is made before rows are taken in, for as many new groups as there are rows. When it is refused, all groups go
-//! into a file ([`Spill`]), and the table, emptied, is filled again. In the end there are several states of a group, all
-//! in the same partition: partitions are put together one by one, each as if it were the whole, and its groups are part
-//! of the answer. That takes as many bytes as the largest partition, and if they are refused the partition is spilled
-//! itself.
+//! Memory is reserved before rows are added, for as many new groups as there are rows. If the
+//! reservation is refused, all groups are written to a file ([`Spill`]), and the emptied table is
+//! filled again. Then a group has several states, all in the same partition. Partitions are merged
+//! one by one, each like a whole aggregation, and their groups are parts of the answer. That takes
+//! as many bytes as the largest partition. If they are refused, the partition itself is spilled.
 //!
-//! Groups of equal late texts ([`super::unify`]) meet in a partition: when all of it is there, they are made one.
+//! Groups of equal late strings ([`super::unify`]) are in one partition. They are merged once all
+//! of the partition is in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -21,17 +22,17 @@ use super::vector::Vector;
 use crate::budget::{Budget, Holder, Room};
 use crate::{Error, Result};
 
-/// Groups that leave at a time, when they have been spilled.
+/// Number of spilled groups that are emitted at a time.
 pub(crate) const SLICE_ROWS: usize = 2048;
 
-/// Keeps groups.
+/// Groups of one worker or merger, with their reservation.
 #[derive(Debug)]
 pub(crate) struct Grouper {
-    /// Once there is room for any.
+    /// `None` until there is room for them.
     groups: Option<Groups>,
     pub(super) room: Room,
     pub(super) spill: Option<Spill>,
-    /// Of the file, if there is to be one.
+    /// Level of the spill file, if one is needed.
     level: u32,
     pub(super) counts: Arc<SpillCounts>,
     budget: Budget,
@@ -39,7 +40,7 @@ pub(crate) struct Grouper {
 }
 
 impl Grouper {
-    /// Without groups. It stops soon after `cancelled` was set.
+    /// Creates a grouper without groups. It stops soon after `cancelled` is set.
     pub fn new(budget: &Budget, counts: &Arc<SpillCounts>, cancelled: &Arc<AtomicBool>, level: u32) -> Self {
         Self {
             groups: None,
@@ -52,27 +53,27 @@ impl Grouper {
         }
     }
 
-    /// The groups in memory.
+    /// Returns the groups in memory.
     pub fn groups(&self) -> Option<&Groups> {
         self.groups.as_ref()
     }
 
-    /// The same, to be changed in place.
+    /// Returns the groups in memory, mutably.
     pub fn groups_mut(&mut self) -> Option<&mut Groups> {
         self.groups.as_mut()
     }
 
-    /// The same, whose room goes with this.
+    /// Takes the groups. Their reservation stays with the grouper.
     pub fn take_groups(&mut self) -> Option<Groups> {
         self.groups.take()
     }
 
-    /// Bytes they take.
+    /// Returns the bytes that the groups take.
     pub fn bytes(&self) -> usize {
         self.groups.as_ref().map_or(0, Groups::bytes)
     }
 
-    /// Takes in `n` rows. There can be so many `rows` of all groups, where that is known.
+    /// Adds `n` rows. `rows` is the upper bound on the rows of all groups, if it is known.
     pub fn update(
         &mut self,
         plan: &Plan,
@@ -84,7 +85,7 @@ impl Grouper {
         if self.groups.is_none() {
             self.groups = Some(plan.groups_within(rows, &mut self.room)?);
         }
-        // How much of the texts is new, nobody knows before they are read: they are counted right after.
+        // The number of new strings is unknown before they are read: they are counted right after.
         if let Some(groups) = &mut self.groups {
             groups.intern(plan, vectors, n)?;
             groups.look_at(plan, vectors, n);
@@ -96,15 +97,16 @@ impl Grouper {
         Ok(())
     }
 
-    /// Room for `n` groups or values more: if it has to be, that of those that are here.
+    /// Reserves room for `n` more groups or values. Spills the present groups if the budget
+    /// refuses.
     fn make_room(&mut self, plan: &Plan, n: usize) -> Result<()> {
         let Some(groups) = &self.groups else { return Ok(()) };
-        // Those that are put together leave in slices.
+        // Merged groups are emitted in slices.
         let slice_bytes = if self.level > 0 { SLICE_ROWS * plan.result_bytes() } else { 0 };
         let beside = plan.scratch_bytes() + slice_bytes;
         let needed = |groups: &Groups| groups.growth_of_rows(plan, n).bytes() + beside;
         match self.room.hold(needed(groups)) {
-            // A group cannot be parted.
+            // A single group cannot be partitioned.
             Err(Error::Memory { .. }) if groups.len() > 1 => {}
             outcome => return outcome,
         }
@@ -118,7 +120,8 @@ impl Grouper {
         self.room.hold(needed(groups_of(&self.groups)?))
     }
 
-    /// Spills all groups; whether there is a place for them, and they can be parted.
+    /// Spills all groups. Returns false if there is no directory for files, or the groups cannot be
+    /// partitioned.
     pub fn put_away(&mut self, plan: &Plan) -> Result<bool> {
         let Some(groups) = &mut self.groups else { return Ok(true) };
         if !plan.can_spill() {
@@ -134,10 +137,10 @@ impl Grouper {
         Ok(true)
     }
 
-    /// Takes in another's groups, if there is room for them all.
+    /// Merges another grouper's groups, if there is room for all of them.
     ///
     /// # Errors
-    /// [`Error::Memory`] if there is none: nothing has been taken in.
+    /// [`Error::Memory`] if there is none. No group has been merged then.
     pub fn take_in(&mut self, other: &Self, plan: &Plan, rows: Option<u64>) -> Result<()> {
         let Some(others) = &other.groups else { return Ok(()) };
         if self.groups.is_none() {
@@ -149,10 +152,10 @@ impl Grouper {
         groups.merge_all(others, plan)
     }
 
-    /// Makes all groups one that should be.
+    /// Merges groups that are equal.
     ///
     /// # Errors
-    /// [`Error::Memory`] if there is no room for that: all groups are there still.
+    /// [`Error::Memory`] if there is no room for that. All groups are then still present.
     pub fn unify(&mut self, plan: &Plan, rows: Option<u64>, threads: usize) -> Result<()> {
         match &mut self.groups {
             Some(groups) => groups.unify(plan, rows, &mut self.room, threads),
@@ -160,7 +163,7 @@ impl Grouper {
         }
     }
 
-    /// Takes in a page of groups or values.
+    /// Merges a page of groups or values.
     fn take_page(&mut self, plan: &Plan, page: PageOf<'_>, rows: Option<u64>) -> Result<()> {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
@@ -187,7 +190,7 @@ fn groups_of(groups: &Option<Groups>) -> Result<&Groups> {
     groups.as_ref().ok_or_else(|| Error::Invalid("groups that are not there".into()))
 }
 
-/// A page to be read, and where to.
+/// A page to be read, and its buffers.
 struct PageOf<'a> {
     spill: &'a Spill,
     at: super::spill::Extent,
@@ -195,15 +198,15 @@ struct PageOf<'a> {
     groups: &'a mut PageGroups,
 }
 
-/// The groups of an aggregate that did not fit in memory, in files.
+/// Groups of an aggregation that did not fit in memory, in files.
 #[derive(Debug)]
 pub struct Spilled {
     plan: Plan,
     rows: Option<u64>,
     budget: Budget,
     spills: Arc<Vec<Spill>>,
-    /// Partitions that have groups, the largest first: if one cannot be put together, it is that, before any other is
-    /// part of an answer.
+    /// Partitions that have groups, the largest first. If any partition cannot be merged, it is
+    /// that one, and it fails before another partition is part of an answer.
     order: Vec<usize>,
     next: AtomicUsize,
     counts: Arc<SpillCounts>,
@@ -220,23 +223,23 @@ impl Spilled {
         Self { plan, rows, budget, spills: Arc::new(spills), order, next: AtomicUsize::new(0), counts }
     }
 
-    /// Whether there are no groups.
+    /// Returns true if there are no groups.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// What was spilled so far, and will be, where partitions are spilled again.
+    /// Returns the counter of spilled bytes. It grows if partitions are spilled again.
     pub fn counts(&self) -> &Arc<SpillCounts> {
         &self.counts
     }
 
-    /// Partitions that have groups.
+    /// Returns the number of partitions that have groups.
     pub fn partitions(&self) -> usize {
         self.order.len()
     }
 
-    /// How many mergers to run side by side: so many that their partitions fit in memory together, and no more than
-    /// `threads`.
+    /// Returns the number of mergers to run in parallel: as many as fit in memory with their
+    /// partitions, and at most `threads`.
     pub fn mergers(&self, threads: usize) -> usize {
         let Some(largest) = self.order.first() else { return 1 };
         let (groups, values) = entries(&self.spills, *largest);
@@ -245,7 +248,8 @@ impl Spilled {
         (self.budget.0.limit() / needed.max(1)).clamp(1, threads.clamp(1, self.order.len()))
     }
 
-    /// Puts partitions together that no other merger has taken. It stops soon after `cancelled` was set.
+    /// Creates a merger of partitions that no other merger has taken. It stops soon after
+    /// `cancelled` is set.
     pub fn merger(self: &Arc<Self>, cancelled: &Arc<AtomicBool>) -> Merger {
         Merger {
             grouper: Grouper::new(&self.budget, &self.counts, cancelled, 1),
@@ -258,31 +262,32 @@ impl Spilled {
     }
 }
 
-/// Entries of groups and of values that a partition has.
+/// Returns the number of entries of groups and of values in a partition.
 fn entries(spills: &[Spill], partition: usize) -> (u64, u64) {
     let parts = spills.iter().map(|spill| spill.partition(partition));
     parts.fold((0, 0), |(groups, values), part| (groups + part.groups, values + part.values))
 }
 
-/// Makes one part after the other of the answer, of groups that were spilled.
+/// Merges spilled groups, and emits the answer part by part.
 #[derive(Debug)]
 pub struct Merger {
     spilled: Arc<Spilled>,
-    /// The partition whose groups are leaving.
+    /// Groups of the partition that is emitted.
     grouper: Grouper,
-    /// Of these, so many have left.
+    /// Number of emitted groups of the partition.
     next_place: usize,
-    /// Partitions of partitions, in files of its own, with their level.
+    /// Partitions of spilled partitions, in files of this merger, with their level.
     left: Vec<(Arc<Vec<Spill>>, usize, u32)>,
     buffer: Vec<u8>,
     page: PageGroups,
 }
 
 impl Merger {
-    /// Some rows of the answer; `None` if there are no more.
+    /// Returns the next rows of the answer; `None` if there are no more.
     ///
     /// # Errors
-    /// Those of the files; [`Error::Memory`] for what cannot be parted further; [`Error::Cancelled`].
+    /// Those of the files; [`Error::Memory`] for groups that cannot be partitioned further;
+    /// [`Error::Cancelled`].
     #[allow(clippy::should_implement_trait, reason = "an iterator of results would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Vec<ResultColumn>>> {
         loop {
@@ -307,7 +312,7 @@ impl Merger {
         }
     }
 
-    /// Takes in all groups of a partition; parts it if they do not fit.
+    /// Merges all groups of a partition. Partitions it further if they do not fit.
     fn put_together(&mut self, spills: &[Spill], partition: usize, level: u32) -> Result<()> {
         let Spilled { plan, rows, .. } = &*self.spilled;
         self.grouper.level = level + 1;
@@ -319,7 +324,7 @@ impl Merger {
         }
         if self.grouper.spill.is_none() {
             match self.grouper.unify(plan, *rows, 1) {
-                // Those that may be one are in one of its partitions again.
+                // Groups that may be equal are again in one of its partitions.
                 Err(e @ Error::Memory { .. }) => {
                     if !self.grouper.put_away(plan)? {
                         return Err(e);

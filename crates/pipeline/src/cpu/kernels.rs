@@ -1,6 +1,8 @@
-//! The loops over values, compiled for AVX-512, AVX2 and the baseline, the best chosen at run time.
+//! Loops over values, compiled for AVX-512, AVX2 and the baseline. The best version is chosen at
+//! run time.
 //!
-//! All take slices of the live rows; booleans are bytes 0 and 1, which vectorise without transposing bits.
+//! All kernels take slices of the live rows. Booleans are bytes 0 and 1, which vectorize without
+//! transposing bits.
 
 use onehop_segment::packed::{LANES, Mask};
 use onehop_segment::per_isa;
@@ -8,7 +10,7 @@ use onehop_segment::per_isa;
 use crate::{ArithmeticOp, CompareOp};
 
 per_isa! {
-    /// Whether no value is less than the one before it.
+    /// Returns true if no value is less than the one before it.
     pub(crate) fn is_ascending(values: &[u64]) -> bool {
         let pairs = values.iter().zip(values.iter().skip(1));
         pairs.fold(0, |descents, (a, b)| descents | u8::from(a > b)) == 0
@@ -18,7 +20,7 @@ per_isa! {
 macro_rules! ends {
     ($name:ident, $t:ty) => {
         per_isa! {
-            /// The least and the greatest of some values.
+            /// Returns the least and the greatest value.
             pub(crate) fn $name(values: &[$t]) -> (i64, i64) {
                 let (mut least, mut most) = (<$t>::MAX, <$t>::MIN);
                 for value in values {
@@ -36,7 +38,8 @@ ends!(ends_i64, i64);
 macro_rules! within {
     ($name:ident, $t:ty, $unsigned:ty) => {
         per_isa! {
-            /// Whether each value lies in `min..=max`: one subtraction and one unsigned comparison.
+            /// Tests if each value lies in `min..=max`, with one subtraction and one unsigned
+            /// comparison.
             pub(crate) fn $name(values: &[$t], min: $t, max: $t, out: &mut [u8]) {
                 let span = max.wrapping_sub(min) as $unsigned;
                 for (out, value) in out.iter_mut().zip(values) {
@@ -79,8 +82,8 @@ compare!(compare_i64, i64);
 macro_rules! arithmetic {
     ($name:ident, $t:ty) => {
         per_isa! {
-            /// The exact result fits the type: whoever compiled the expression made sure. Only NULL rows, whose values
-            /// are anything, may wrap.
+            /// Computes results that fit the type, as the compiler of the expression guarantees.
+            /// Only NULL rows, whose values are arbitrary, may wrap.
             pub(crate) fn $name(op: ArithmeticOp, left: &[$t], right: &[$t], out: &mut [$t]) {
                 macro_rules! each {
                     ($f:expr) => {
@@ -93,7 +96,7 @@ macro_rules! arithmetic {
                     ArithmeticOp::Add => each!(<$t>::wrapping_add),
                     ArithmeticOp::Sub => each!(<$t>::wrapping_sub),
                     ArithmeticOp::Mul => each!(<$t>::wrapping_mul),
-                    // Zero divisors have been found before; here they must only not trap.
+                    // Zero divisors were detected before. Here they only must not trap.
                     ArithmeticOp::Div => each!(|a: $t, b: $t| if b == 0 { 0 } else { a.wrapping_div(b) }),
                     ArithmeticOp::Rem => each!(|a: $t, b: $t| if b == 0 { 0 } else { a.wrapping_rem(b) }),
                 }
@@ -104,7 +107,8 @@ macro_rules! arithmetic {
 arithmetic!(arithmetic_i32, i32);
 arithmetic!(arithmetic_i64, i64);
 
-/// Of the NaNs the one that comes last in IEEE 754's total order: which of them an operation makes, processors disagree about.
+/// Replaces every NaN by `f64::NAN`, which is after all numbers in IEEE 754's total order.
+/// Processors differ in the NaN that an operation returns.
 #[inline(always)]
 fn one_nan(value: f64) -> f64 {
     if value.is_nan() { f64::NAN } else { value }
@@ -172,7 +176,8 @@ per_isa! {
     }
 }
 
-/// A bitmap that offsets are looked up in: after `delta` has been added, wrapped, below `count`.
+/// A bitmap for looking up offsets. `delta` is added to an offset, wrapped, and the sum must be
+/// below `count`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OffsetBits<'a> {
     pub delta: u32,
@@ -180,8 +185,8 @@ pub(crate) struct OffsetBits<'a> {
     pub bits: &'a [u32],
 }
 
-/// Which offsets have their bit set, of those rows that are in `among`, which are `few` or many: the few are pressed
-/// together first. Others are whatever they are.
+/// Computes the mask of offsets whose bit is set, among the rows in `among`. If these are `few`,
+/// their offsets are compressed first. Bits of other rows are arbitrary.
 pub(crate) fn mask_bits(
     offsets: &[u32; crate::VECTOR_ROWS],
     set: OffsetBits<'_>,
@@ -191,7 +196,7 @@ pub(crate) fn mask_bits(
 ) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") && set.bits.len() as u64 * 32 >= u64::from(set.count) {
-        // SAFETY: the features were found, and the bitmap is as long as `count` says.
+        // SAFETY: the features were detected, and the bitmap is as long as `count` says.
         unsafe {
             match few && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
                 true => mask_few_bits_avx512(offsets, set, among, out),
@@ -215,7 +220,7 @@ fn mask_bits_portable(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, 
     }
 }
 
-/// Which of 16 offsets have their bit set.
+/// Returns the mask of 16 offsets whose bit is set.
 ///
 /// # Safety
 /// The bitmap has at least `count` bits.
@@ -227,7 +232,8 @@ unsafe fn bits_of_16(offsets: std::arch::x86_64::__m512i, set: OffsetBits<'_>) -
     let at = _mm512_add_epi32(offsets, _mm512_set1_epi32(set.delta as i32));
     let inside = _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(set.count as i32));
     let words = _mm512_srli_epi32::<5>(at);
-    // SAFETY: only words of places below `count` are read, and the caller says that these exist.
+    // SAFETY: only words of positions below `count` are read, and the caller guarantees that these
+    // exist.
     let words =
         unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, set.bits.as_ptr().cast()) };
     let bit = _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_si512(at, _mm512_set1_epi32(31)));
@@ -241,13 +247,14 @@ unsafe fn bits_of_16(offsets: std::arch::x86_64::__m512i, set: OffsetBits<'_>) -
 unsafe fn mask_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, out: &mut Mask) {
     use std::arch::x86_64::*;
     for (word, offsets) in out.iter_mut().zip(offsets.as_chunks::<LANES>().0) {
-        // SAFETY: 16 values from 0 or from 16 of an array of 32; and as the caller says.
+        // SAFETY: 16 values from 0 or from 16 of an array of 32; the caller guarantees the rest.
         let half = |at: usize| unsafe { bits_of_16(_mm512_loadu_si512(offsets.as_ptr().add(at).cast()), set) };
         *word = u32::from(half(0)) | u32::from(half(16)) << 16;
     }
 }
 
-/// The offsets of the rows in `among` are pressed together, looked up 16 at a time, and their bits put back in place.
+/// Compresses the offsets of the rows in `among`, looks them up 16 at a time, and scatters their
+/// bits back.
 ///
 /// # Safety
 /// The bitmap has at least `count` bits.
@@ -256,12 +263,13 @@ unsafe fn mask_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<
 unsafe fn mask_few_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, among: &Mask, out: &mut Mask) {
     use std::arch::x86_64::*;
     const AT_ONCE: usize = 16;
-    // Stored whole and overwritten as far as it is unwanted.
+    // Stores write 16 values; later stores overwrite the unwanted ones.
     let mut few = [0u32; crate::VECTOR_ROWS + AT_ONCE];
     let mut n = 0;
     for (halves, word) in offsets.as_chunks::<AT_ONCE>().0.as_chunks::<2>().0.iter().zip(among) {
         for (half, wanted) in halves.iter().zip([*word as u16, (*word >> 16) as u16]) {
-            // SAFETY: 16 values of an array of 16; n is at most the number of rows before, so that 16 more fit.
+            // SAFETY: 16 values of an array of 16; n is at most the number of rows before, so that
+            // 16 more fit.
             unsafe {
                 let pressed = _mm512_maskz_compress_epi32(wanted, _mm512_loadu_si512(half.as_ptr().cast()));
                 _mm512_storeu_si512(few.as_mut_ptr().add(n).cast(), pressed);
@@ -269,10 +277,10 @@ unsafe fn mask_few_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetB
             n += wanted.count_ones() as usize;
         }
     }
-    // A stream of bits, in words of 32, and one more to read past the last.
+    // A stream of bits in words of 32, with one more word to read past the last.
     let mut found = [0u32; LANES + 1];
     for (i, chunk) in few[..n.next_multiple_of(AT_ONCE)].as_chunks::<AT_ONCE>().0.iter().enumerate() {
-        // SAFETY: 16 values of an array of 16; and as the caller says.
+        // SAFETY: 16 values of an array of 16; the caller guarantees the rest.
         let bits = unsafe { bits_of_16(_mm512_loadu_si512(chunk.as_ptr().cast()), set) };
         found[i / 2] |= u32::from(bits) << (i % 2 * AT_ONCE);
     }
@@ -285,14 +293,14 @@ unsafe fn mask_few_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetB
 }
 
 per_isa! {
-    /// How many rows have this place.
+    /// Returns the number of rows with this place.
     pub(crate) fn count_where(places: &[u32], place: u32) -> u32 {
         places.iter().map(|other| u32::from(*other == place)).sum()
     }
 }
 
 per_isa! {
-    /// The sum of the values of rows that have this place.
+    /// Returns the sum of the values of rows with this place.
     pub(crate) fn sum_where_i32(values: &[i32], places: &[u32], place: u32) -> i64 {
         values.iter().zip(places).map(|(value, other)| if *other == place { i64::from(*value) } else { 0 }).sum()
     }
@@ -315,7 +323,7 @@ per_isa! {
 }
 
 per_isa! {
-    /// As [`add_digits_i32`], with a digit of their own for rows that are NULL.
+    /// Adds digits as [`add_digits_i32`] does, with a separate digit for NULL rows.
     pub(crate) fn add_digits_or_null_i32(
         values: &[i32], valid: &[u8], min: i32, stride: u32, null: u32, keys: &mut [u32],
     ) {
@@ -326,7 +334,7 @@ per_isa! {
     }
 }
 
-/// How a value becomes a digit of a key.
+/// Conversion of a value to a digit of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digit {
     pub min: i64,
@@ -348,7 +356,7 @@ macro_rules! add_wide_digits {
         }
 
         per_isa! {
-            /// The same, with a digit of their own for rows that are NULL.
+            /// Adds digits in 64 bits, with a separate digit for NULL rows.
             pub(crate) fn $or_null(values: &[$t], valid: &[u8], digit: Digit, keys: &mut [u64]) {
                 for ((key, value), valid) in keys.iter_mut().zip(values).zip(valid) {
                     let offset = i64::from(*value).wrapping_sub(digit.min) as u64;
@@ -362,13 +370,13 @@ macro_rules! add_wide_digits {
 add_wide_digits!(add_wide_digits_i32, add_wide_digits_or_null_i32, i32);
 add_wide_digits!(add_wide_digits_i64, add_wide_digits_or_null_i64, i64);
 
-/// What codes stand for; a code past the table's end, nothing that matters.
+/// Looks up the values of codes. Codes past the end of the table give an unspecified value.
 pub(crate) fn look_up(table: &[i32], codes: &[u32], out: &mut [i32]) {
     let n = codes.len().min(out.len());
     let (codes, out) = (&codes[..n], &mut out[..n]);
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") && i32::try_from(table.len()).is_ok() {
-        // SAFETY: the feature was found just above, and places in the table fit 31 bits.
+        // SAFETY: the feature was detected just above, and positions in the table fit 31 bits.
         unsafe { look_up_avx512(table, codes, out) };
         return;
     }
@@ -391,7 +399,8 @@ unsafe fn look_up_avx512(table: &[i32], codes: &[u32], out: &mut [i32]) {
     let entries = _mm512_set1_epi32(table.len() as i32);
     let whole = codes.len() / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
-        // SAFETY: 16 codes and results from `at` on lie within the slices; only entries of the table are read.
+        // SAFETY: 16 codes and results from `at` on lie within the slices; only entries of the
+        // table are read.
         unsafe {
             let codes = _mm512_loadu_si512(codes.as_ptr().add(at).cast());
             let inside = _mm512_cmplt_epu32_mask(codes, entries);
@@ -402,11 +411,11 @@ unsafe fn look_up_avx512(table: &[i32], codes: &[u32], out: &mut [i32]) {
     look_up_portable(table, &codes[whole..], &mut out[whole..]);
 }
 
-/// Moves the values whose bit is set to the front, in order; what lies behind them is anything.
+/// Moves the values whose bit is set to the front, in order. The values behind them are arbitrary.
 pub(crate) fn compress(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt") {
-        // SAFETY: the features were found just above.
+        // SAFETY: the features were detected just above.
         unsafe { compress_avx512(values, mask) };
         return;
     }
@@ -423,8 +432,8 @@ fn compress_portable(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
     }
 }
 
-/// 16 values at a time: the wanted ones are pressed together in a register and stored whole. What is overwritten has
-/// been read: no value moves back.
+/// Processes 16 values at a time: compresses the wanted ones in a register and stores the whole
+/// register. A store only overwrites values that have been read, since no value moves back.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 fn compress_avx512(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
@@ -434,7 +443,7 @@ fn compress_avx512(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
     for (i, word) in mask.iter().enumerate() {
         for half in 0..2 {
             let bits = (word >> (16 * half)) as u16;
-            // SAFETY: 16 values from a multiple of 16 below 1,024; n is at most that place.
+            // SAFETY: 16 values from a multiple of 16 below 1,024; n is at most that position.
             unsafe {
                 let all = _mm512_loadu_si512(values.add(i * LANES + 16 * half).cast());
                 _mm512_storeu_si512(values.add(n).cast(), _mm512_maskz_compress_epi32(bits, all));
@@ -445,13 +454,13 @@ fn compress_avx512(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
 }
 
 per_isa! {
-    /// Clears the bits that are not set in `other`; how many are left.
+    /// Clears the bits that are not set in `other`. Returns the number of bits left.
     pub(crate) fn and_count(mask: &mut Mask, other: &Mask) -> u32 {
         mask.iter_mut().zip(other).map(|(mask, other)| { *mask &= other; mask.count_ones() }).sum()
     }
 }
 
-/// The places of a mask's ones in order, each increased by `base`; returns how many.
+/// Writes the positions of a mask's ones in order, each increased by `base`. Returns their number.
 pub(crate) fn places_of_mask(mask: &Mask, base: u16, out: &mut Places) -> usize {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f")
@@ -459,7 +468,7 @@ pub(crate) fn places_of_mask(mask: &Mask, base: u16, out: &mut Places) -> usize 
         && is_x86_feature_detected!("avx512vbmi2")
         && is_x86_feature_detected!("popcnt")
     {
-        // SAFETY: the features were found just above.
+        // SAFETY: the features were detected just above.
         return unsafe { places_of_mask_avx512(mask, base, out) };
     }
     places_of_mask_portable(mask, base, out)
@@ -478,7 +487,8 @@ fn places_of_mask_portable(mask: &Mask, base: u16, out: &mut Places) -> usize {
     n
 }
 
-/// 32 places at a time: the wanted ones are pressed together in a register and stored whole, the rest is overwritten.
+/// Processes 32 positions at a time: compresses the wanted ones in a register and stores the whole
+/// register. Later stores overwrite the rest.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
 fn places_of_mask_avx512(mask: &Mask, base: u16, out: &mut Places) -> usize {
@@ -490,7 +500,7 @@ fn places_of_mask_avx512(mask: &Mask, base: u16, out: &mut Places) -> usize {
     );
     let mut rows = _mm512_add_epi16(lanes, _mm512_set1_epi16(base as i16));
     for word in mask {
-        // Written always and kept if wanted: no branch to mispredict.
+        // Always stored and kept if wanted: there is no branch to mispredict.
         let pressed = _mm512_maskz_compress_epi16(*word, rows);
         // SAFETY: n is at most the number of rows before this word, so that 32 more fit.
         unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(n).cast(), pressed) };
@@ -500,19 +510,19 @@ fn places_of_mask_avx512(mask: &Mask, base: u16, out: &mut Places) -> usize {
     n
 }
 
-/// Room for the places of a vector's rows, and for a whole store past the last of them.
+/// Buffer for the positions of a vector's rows, with room for a whole store past the last one.
 pub(crate) type Places = [u16; crate::VECTOR_ROWS + 32];
 
-/// The places of the ones in `keep`, in order; returns how many.
+/// Writes the positions of the ones in `keep`, in order. Returns their number.
 pub(crate) fn places(keep: &[u8], out: &mut Places) -> usize {
     places_of_mask(&mask_of(keep), 0, out)
 }
 
-/// A bit per byte: 1 if it is not 0. Without a byte, 0.
+/// Returns a bit per byte: 1 if the byte is not 0. Missing bytes count as 0.
 pub(crate) fn mask_of(bytes: &[u8]) -> Mask {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
-        // SAFETY: the features were found just above.
+        // SAFETY: the features were detected just above.
         return unsafe { mask_of_avx512(bytes) };
     }
     mask_of_portable(bytes)
@@ -544,8 +554,8 @@ fn mask_of_avx512(bytes: &[u8]) -> Mask {
     mask
 }
 
-/// Looks values up in a bitmap whose bit `i` stands for `min + i`, of `count` values: whether the bit is set, and `i`
-/// (of values outside, anything).
+/// Looks up values in a bitmap whose bit `i` stands for `min + i`, of `count` values. Writes the
+/// bit and `i`. For values outside, `i` is arbitrary.
 pub(crate) fn probe_bits(values: &[i32], min: i32, count: u32, bits: &[u32], found: &mut [u8], places: &mut [i32]) {
     let n = values.len().min(found.len()).min(places.len());
     let (values, found, places) = (&values[..n], &mut found[..n], &mut places[..n]);
@@ -555,7 +565,7 @@ pub(crate) fn probe_bits(values: &[i32], min: i32, count: u32, bits: &[u32], fou
         && is_x86_feature_detected!("avx512vl")
         && bits.len() as u64 * 32 >= u64::from(count)
     {
-        // SAFETY: the features were found just above, and the bitmap is as long as `count` says.
+        // SAFETY: the features were detected just above, and the bitmap is as long as `count` says.
         unsafe { probe_bits_avx512(values, min, count, bits, found, places) };
         return;
     }
@@ -571,7 +581,7 @@ fn probe_bits_portable(values: &[i32], min: i32, count: u32, bits: &[u32], found
     }
 }
 
-/// 16 values at a time; the words of those within the bitmap are gathered.
+/// Processes 16 values at a time, and gathers the words of those within the bitmap.
 ///
 /// # Safety
 /// `bits` has at least `count` bits.
@@ -588,7 +598,8 @@ unsafe fn probe_bits_avx512(values: &[i32], min: i32, count: u32, bits: &[u32], 
         let offsets = _mm512_sub_epi32(values, mins);
         let inside = _mm512_cmplt_epu32_mask(offsets, counts);
         let words = _mm512_srli_epi32::<5>(offsets);
-        // SAFETY: only words of offsets below `count` are read, and the caller says that these exist.
+        // SAFETY: only words of offsets below `count` are read, and the caller guarantees that
+        // these exist.
         let words =
             unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, bits.as_ptr().cast()) };
         let bit = _mm512_sllv_epi32(ones, _mm512_and_si512(offsets, _mm512_set1_epi32(31)));

@@ -1,45 +1,45 @@
-//! Keys of joins and groups: several registers as one integer.
+//! Keys of joins and groups: several registers packed into one integer.
 //!
-//! Every part is counted from its least value; the parts are the digits of a number in mixed radix, so that equal
-//! numbers mean equal keys, and the key can be read back. The first part's digit is worth the most: keys have the order
-//! of rows that are sorted by their parts. Where NULL is a value of its own (in groups), it is the last
-//! digit of its part.
+//! Every part is counted from its least value. The parts are the digits of a number in mixed radix,
+//! so equal numbers mean equal keys, and the parts can be recovered from the key. The first part is
+//! the most significant digit: keys sort as rows do by their parts. If NULL is a value of its own
+//! (in groups), it is the last digit of its part.
 
 use super::kernels::{self, Digit};
 use super::vector::{Data, Vector};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
-/// How a key is made.
+/// Layout of a key.
 #[derive(Clone, Debug)]
 pub struct KeyLayout {
     parts: Vec<Part>,
-    /// Keys are less than this.
+    /// Exclusive upper bound of the keys.
     pub count: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Part {
     interval: Interval,
-    /// What one step of this part is worth in the number.
+    /// Weight of one step of this part in the number.
     stride: u64,
-    /// Values of the part, NULL included.
+    /// Number of values of the part, NULL included.
     count: u64,
     /// The digit of NULL, if it has one.
     null: Option<u64>,
 }
 
-/// What a part of a key adds to it, for who makes keys elsewhere.
+/// Contribution of one part to a key, for code that computes keys elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyDigit {
     /// The part's least and greatest value.
     pub interval: Interval,
-    /// What one step from the least is worth.
+    /// Weight of one step from the least value.
     pub stride: u64,
     /// The digit of NULL, if it has one.
     pub null: Option<u64>,
 }
 
-/// Where keys are made.
+/// Buffers for keys.
 #[derive(Debug)]
 pub(crate) struct KeyScratch {
     pub short: [u32; VECTOR_ROWS],
@@ -52,11 +52,11 @@ impl KeyScratch {
     }
 }
 
-/// No key: it has a NULL, or a value that no key of the layout has.
+/// Marks a row without a key: the row has a NULL, or a value that no key of the layout has.
 pub(crate) const NO_KEY: u64 = u64::MAX;
 
 impl KeyLayout {
-    /// For keys of these domains.
+    /// Creates the layout for keys of these domains.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if 64 bits do not hold them.
@@ -81,12 +81,12 @@ impl KeyLayout {
         Ok(Self { parts, count })
     }
 
-    /// Its parts.
+    /// Returns its parts.
     pub fn digits_of_parts(&self) -> impl Iterator<Item = KeyDigit> {
         self.parts.iter().map(|part| KeyDigit { interval: part.interval, stride: part.stride, null: part.null })
     }
 
-    /// One part with values from `interval`.
+    /// Creates the layout of one part with values from `interval`.
     ///
     /// # Errors
     /// As [`KeyLayout::new`].
@@ -94,7 +94,7 @@ impl KeyLayout {
         Self::new(&[Domain::int(interval, false)], false)
     }
 
-    /// The interval of the only part, if there is one only.
+    /// Returns the interval of the part, if there is only one.
     pub fn single_interval(&self) -> Option<Interval> {
         match self.parts.as_slice() {
             [part] => Some(part.interval),
@@ -102,7 +102,7 @@ impl KeyLayout {
         }
     }
 
-    /// The keys of `n` rows; [`NO_KEY`] for rows without one.
+    /// Computes the keys of `n` rows; [`NO_KEY`] for rows without a key.
     pub(crate) fn keys(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
         let out = &mut out[..n];
         out.fill(0);
@@ -111,8 +111,8 @@ impl KeyLayout {
         }
     }
 
-    /// The values of a key of one part without NULLs, and the least and number of the layout's keys, if all of that is
-    /// 32 bits wide: what probes are made of.
+    /// Returns the values of a key of one part without NULLs, and the least key and the number of
+    /// keys of the layout, if all of that fits 32 bits. Probes use this as a fast path.
     pub(crate) fn plain<'a>(
         &self,
         slots: &[usize],
@@ -125,7 +125,8 @@ impl KeyLayout {
         Some((values, min, u32::try_from(part.count).ok()?))
     }
 
-    /// As [`KeyLayout::keys`], where the layout has at most 2^32 - 1 keys; `u32::MAX` for rows without one.
+    /// Computes keys as [`KeyLayout::keys`] does, for a layout with at most 2^32 - 1 keys;
+    /// `u32::MAX` for rows without a key.
     pub(crate) fn short_keys(
         &self,
         slots: &[usize],
@@ -144,8 +145,8 @@ impl KeyLayout {
         }
     }
 
-    /// The keys of `n` rows, where the layout was made for all values that there can be and has fewer than 2^32 keys:
-    /// no row is without one.
+    /// Computes the keys of `n` rows, for a layout that covers all possible values and has fewer
+    /// than 2^32 keys: every row has a key.
     pub(crate) fn digits(
         &self,
         slots: &[usize],
@@ -175,13 +176,14 @@ impl KeyLayout {
         }
     }
 
-    /// As [`KeyLayout::digits`], for layouts of as many keys as there may be.
+    /// Computes keys as [`KeyLayout::digits`] does, for layouts of any size.
     pub(crate) fn wide_digits(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
         let out = &mut out[..n];
         out.fill(0);
         for (part, slot) in self.parts.iter().zip(slots) {
             let vector = &vectors[*slot];
-            // `is_key`: the interval lies within 64 bits. An empty one has no value, and no row that is not NULL.
+            // `is_key`: the interval lies within 64 bits. An empty interval has no value, and all
+            // its rows are NULL.
             let min = if part.interval.is_empty() { 0 } else { part.interval.min as i64 };
             let digit = Digit { min, stride: part.stride, null: part.null.unwrap_or(0) };
             let valid = vector.has_nulls.then(|| &vector.valid[..n]);
@@ -199,14 +201,14 @@ impl KeyLayout {
         }
     }
 
-    /// A key with another value in one part, which is not NULL.
+    /// Returns a key with one part replaced by another value that is not NULL.
     pub fn with_part(&self, part: usize, key: u64, value: i128) -> u64 {
         let part = &self.parts[part];
         let digit = key / part.stride % part.count.max(1);
         key - digit * part.stride + (value - part.interval.min) as u64 * part.stride
     }
 
-    /// The value of a part in a key; `None` for NULL.
+    /// Returns the value of a part in a key; `None` for NULL.
     pub fn part_of(&self, part: usize, key: u64) -> Option<i128> {
         let part = &self.parts[part];
         let digit = key / part.stride % part.count.max(1);
@@ -244,7 +246,8 @@ impl Part {
         }
         match &vector.data {
             Data::Bool(values) => each!(values, |v: u8| i128::from(v).wrapping_sub(min) as u64),
-            // `is_key`: the interval lies within 64 bits, so that offsets wrap around only outside of it.
+            // `is_key`: the interval lies within 64 bits, so offsets wrap around only outside of
+            // it.
             Data::I32(values) => each!(values, |v: i32| i64::from(v).wrapping_sub(min as i64) as u64),
             Data::I64(values) => each!(values, |v: i64| v.wrapping_sub(min as i64) as u64),
             Data::I128(values) => {

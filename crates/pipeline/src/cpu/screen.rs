@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! step  ── Screen: the passing values ──────┐
-//! block ── offsets, or codes of a table ────┴─► Answer: passing offsets or codes ─► mask per vector
+//! block ── offsets, or codes of a table ────┴─► Answer: passing offsets or codes ─► vector masks
 //! ```
 //! A step that reads a single column of the source can be a screen. The passing values are a range
 //! or a bitmap. For codes, they are translated once per table of codes. Therefore a join on a

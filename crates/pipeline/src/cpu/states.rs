@@ -1,8 +1,9 @@
-//! What groups keep of the rows that they have seen: for each aggregate function a vector of states, by place.
+//! States of aggregate functions: for each function a vector of states, by place.
 //!
-//! Sums of integers are exact: in 64 bits where so many rows of such values cannot exceed them, else in 128. Sums and
-//! variances of doubles do not depend on the order of rows ([`ExactSum`]). Doubles are compared as integers, in the
-//! total order of IEEE 754, in which -0.0 comes before 0.0 and NaN last.
+//! Sums of integers are exact. They use 64 bits if the number and range of the values cannot exceed
+//! them, else 128 bits. Sums and variances of doubles do not depend on the order of rows
+//! ([`ExactSum`]). Doubles are compared as integers, in the total order of IEEE 754, in which -0.0
+//! comes before 0.0 and NaN comes last.
 
 use super::distinct::Distinct;
 use super::exact::{ExactSum, HIGHEST, HIGHEST_OF_SQUARES, Moments, SUM_WORDS};
@@ -13,13 +14,13 @@ use super::vector::{Data, Kind, Vector};
 use crate::budget::Growth;
 use crate::{Domain, Error, Result};
 
-/// What to compute of a group.
+/// An aggregate function of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub kind: FunctionKind,
-    /// Whether a value counts once only.
+    /// True if equal values count once.
     pub is_distinct: bool,
-    /// The argument's slot; any for [`FunctionKind::CountRows`].
+    /// The argument's slot; unused for [`FunctionKind::CountRows`].
     pub slot: usize,
     pub domain: Domain,
 }
@@ -34,23 +35,23 @@ pub(crate) enum FunctionKind {
     Variance { is_sample: bool },
 }
 
-/// One function of every place.
+/// The states of one function, by place.
 #[derive(Debug)]
 pub(crate) struct State {
     values: Values,
-    /// Values seen; empty if those are all rows.
+    /// Number of values per place; empty if every row has a value.
     counts: Vec<i64>,
-    /// The values seen, if each counts once.
+    /// The values seen so far, if equal values count once.
     seen: Option<Distinct>,
 }
 
 #[derive(Debug)]
 enum Values {
-    /// Counts alone.
+    /// No values, only counts.
     None,
     I64(Vec<i64>),
     I128(Vec<i128>),
-    /// Doubles as integers of the same order.
+    /// Doubles mapped to integers of the same order.
     Ordered(Vec<i64>),
     Sums(Vec<ExactSum>),
     Moments(Vec<Moments>),
@@ -70,7 +71,7 @@ impl Function {
         }
     }
 
-    /// Words of a state in a page, at most.
+    /// Returns the most words of a state in a page.
     pub fn state_words(&self) -> usize {
         let is_double = Kind::of(&self.domain) == Kind::F64;
         match self.kind {
@@ -81,19 +82,20 @@ impl Function {
         }
     }
 
-    /// Bytes of a group's result while it is made: its value, whether it is NULL, and both of them together for doubles.
+    /// Returns the bytes of a group's result while it is made: its value and NULL flag, and for
+    /// doubles also both in one option.
     pub fn result_bytes(&self) -> usize {
         17 + if Kind::of(&self.domain) == Kind::F64 { 16 } else { 0 }
     }
 
-    /// Whether the values that count may be fewer than a group's rows.
+    /// Returns true if a group may have fewer counted values than rows.
     fn has_counts(&self) -> bool {
         self.kind != FunctionKind::CountRows && (self.domain.nullable || self.is_distinct)
     }
 }
 
 impl FunctionKind {
-    /// What a place starts with.
+    /// Returns the initial value of a place.
     fn initial(self) -> i128 {
         match self {
             Self::Min => i128::MAX,
@@ -103,13 +105,14 @@ impl FunctionKind {
     }
 }
 
-/// A double as an integer of the same order, and back.
+/// Maps a double's bits to an integer of the same order, and back.
 pub(super) fn ordered(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
 impl State {
-    /// Of no place yet. There can be so many `rows` and dense `places`, where that is known.
+    /// Creates the state without places. `rows` and dense `places` are upper bounds, if they are
+    /// known.
     pub fn new(function: &Function, rows: Option<u64>, places: Option<usize>) -> Self {
         let fits = |rows: u64| {
             let sum = function.domain.interval.magnitude().checked_mul(rows.into());
@@ -132,7 +135,7 @@ impl State {
         Self { values, counts: Vec::new(), seen }
     }
 
-    /// Makes room for more places.
+    /// Grows the state to `places` places.
     pub fn grow(&mut self, function: &Function, places: usize) {
         if function.has_counts() {
             self.counts.resize(places, 0);
@@ -149,7 +152,7 @@ impl State {
         }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         let values = match &self.values {
             Values::None => 0,
@@ -161,7 +164,7 @@ impl State {
         values + self.counts.capacity() * 8 + self.seen.as_ref().map_or(0, Distinct::bytes)
     }
 
-    /// Bytes it takes when there are so many places more, and so many values of sets.
+    /// Returns the bytes that it takes with `places` more places, and `values` more values in sets.
     pub fn growth(&self, function: &Function, places: usize, values: usize) -> Growth {
         let states = match &self.values {
             Values::None => Growth::default(),
@@ -175,7 +178,7 @@ impl State {
         states.and(counts).and(seen)
     }
 
-    /// Forgets all places, and keeps its memory.
+    /// Removes all places, and keeps the memory.
     pub fn clear(&mut self) {
         match &mut self.values {
             Values::None => {}
@@ -190,12 +193,12 @@ impl State {
         }
     }
 
-    /// The sets of values, if each counts once.
+    /// Returns the sets of values, if equal values count once.
     pub fn seen(&self) -> Option<&Distinct> {
         self.seen.as_ref()
     }
 
-    /// Writes the states of places, but for sets of values and what is made of them.
+    /// Writes the states of places, without sets of values and the results derived from them.
     pub fn write(&self, places: &[u32], out: &mut Vec<u8>) {
         if self.seen.is_some() {
             return;
@@ -220,7 +223,7 @@ impl State {
         }
     }
 
-    /// Becomes the `n` states that were written.
+    /// Reads `n` states that were written.
     ///
     /// # Errors
     /// [`Error::Spill`].
@@ -261,7 +264,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes in values that their groups may have had already.
+    /// Adds values that their groups may already have.
     pub fn take_values(&mut self, places: &[u32], values: impl Iterator<Item = i64>) {
         let Some(seen) = &mut self.seen else { return };
         for (place, value) in places.iter().zip(values) {
@@ -271,7 +274,7 @@ impl State {
         }
     }
 
-    /// Whether a sum may be added up elsewhere and handed to [`State::add`].
+    /// Returns true if a sum may be computed elsewhere and passed to [`State::add`].
     pub fn is_plain_sum(&self, function: &Function, vector: &Vector) -> bool {
         function.kind == FunctionKind::Sum && !vector.has_nulls && self.counts.is_empty()
     }
@@ -285,14 +288,14 @@ impl State {
         }
     }
 
-    /// Takes in rows that are all of one group.
+    /// Adds rows that all belong to one group.
     pub fn update_one(&mut self, function: &Function, vector: &Vector, places: &[u32]) {
         let Some(place) = places.first() else { return };
         let n = places.len();
         if self.is_plain_sum(function, vector) {
             match &vector.data {
                 Data::I32(values) => return self.add(*place, kernels::sum_i32(&values[..n])),
-                // So many such values fit 64 bits.
+                // A sum of that many such values fits 64 bits.
                 Data::I64(values) if matches!(self.values, Values::I64(_)) => {
                     return self.add(*place, kernels::sum_i64(&values[..n]));
                 }
@@ -314,13 +317,14 @@ impl State {
         self.update(function, vector, places);
     }
 
-    /// Whether all values of a vector may be looked at by themselves for the least or the greatest.
+    /// Returns true if the minimum or maximum of a whole vector can be computed without looking at
+    /// its rows' flags.
     fn is_plain_end(&self, function: &Function, vector: &Vector) -> bool {
         let is_end = matches!(function.kind, FunctionKind::Min | FunctionKind::Max);
         is_end && !vector.has_nulls && self.counts.is_empty() && self.seen.is_none()
     }
 
-    /// Takes in the rows of a vector, each in its place.
+    /// Adds the rows of a vector, each to its place.
     pub fn update(&mut self, function: &Function, vector: &Vector, places: &[u32]) {
         if let Some(seen) = &mut self.seen {
             let (counts, sums) = (&mut self.counts, &mut self.values);
@@ -383,7 +387,8 @@ impl State {
         }
     }
 
-    /// Takes in the sets of values of another worker's: `ours` has our places of theirs, or [`NOT_HERE`].
+    /// Merges the sets of values of another worker. `ours` maps its places to this state's, or to
+    /// [`NOT_HERE`].
     pub fn merge_sets(&mut self, other: &Self, ours: &[u32]) {
         let (Some(seen), Some(theirs)) = (&mut self.seen, &other.seen) else { return };
         theirs.for_each(|place, value| {
@@ -394,7 +399,8 @@ impl State {
         });
     }
 
-    /// Takes in places of another worker's: pairs of ours and theirs. Sets of values are not among it.
+    /// Merges places of another worker, given as pairs of this and the other place, without sets of
+    /// values.
     pub fn merge(&mut self, function: &Function, other: &Self, places: &[(u32, u32)]) {
         if self.seen.is_some() {
             return;
@@ -428,7 +434,7 @@ impl State {
         }
     }
 
-    /// The function's results, of `places`, which have so many `rows`.
+    /// Returns the function's results at `places`. `rows` has the number of rows by place.
     pub fn finish(&self, function: &Function, rows: &[i64], places: &[usize]) -> ResultColumn {
         let places = places.iter().copied();
         let count = |place: usize| if self.counts.is_empty() { rows[place] } else { self.counts[place] };
@@ -468,7 +474,7 @@ impl State {
 /// The place of a group that is not wanted.
 pub(crate) const NOT_HERE: u32 = u32::MAX;
 
-/// Counts a value that its group has not had, and adds it up.
+/// Counts a value that is new to its group, and adds it to the sum.
 fn take_one(counts: &mut [i64], sums: &mut Values, place: usize, value: i128) {
     counts[place] += 1;
     match sums {
@@ -478,7 +484,7 @@ fn take_one(counts: &mut [i64], sums: &mut Values, place: usize, value: i128) {
     }
 }
 
-/// Calls `f` with place and row of every value that is not NULL.
+/// Calls `f` with the place and row of every value that is not NULL.
 #[inline(always)]
 fn for_each_value(vector: &Vector, places: &[u32], mut f: impl FnMut(usize, usize)) {
     if vector.has_nulls {

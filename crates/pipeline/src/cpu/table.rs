@@ -1,12 +1,12 @@
-//! Join tables: from a key to the rows that have it.
+//! Join tables map a key to the rows that have it.
 //!
 //! ```text
-//! direct   keys lie close together: a bit per possible key, payload at the key's own place
+//! direct   keys are dense: a bit per possible key, payload at the key's own place
 //! hashed   open addressing, linear probing, at most half full: key and place of its payload
 //! ```
-//! If some key has several rows, a key leads to a run of rows instead (`starts`), and payload lies in the order of
-//! runs. Which of these it is, is seen from the data when the table is complete: nobody has to promise anything. Where
-//! nobody asks for more than whether a key is there, equal keys are one row.
+//! If some key has several rows, a key maps to a run of rows (`starts`), and payload lies in the
+//! order of runs. The layout is chosen when the build finishes, from the observed keys. Callers
+//! declare nothing. If probes only test if a key exists, equal keys are one row.
 
 use std::sync::Arc;
 
@@ -17,34 +17,36 @@ use super::vector::{Data, Kind, Vector};
 use crate::budget::{Growth, Room};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
-/// A direct table may have this many times more places than rows, and this many whatever its rows.
+/// A direct table has at most this many places per row, or [`SMALL`] places for any number of rows.
 const SPARSE: u64 = 64;
 const SMALL: u64 = 1 << 20;
-/// Without rows to lead to, a place is a bit: so many take no more than what a row takes in a hashed table.
+/// A direct table without payload has a bit per place: this many bits take no more memory than a
+/// row in a hashed table.
 const SPARSE_BITS: u64 = 256;
-/// Keys that lie no further apart than this are a bitmap besides, however few: it stays in a near cache, and answers for
-/// nearly all rows that find nothing.
+/// Largest key range for which a hashed table also has a bitmap. The bitmap stays in a near cache,
+/// and answers for nearly all rows that find nothing.
 const MOST_BITS: u64 = 1 << 23;
 
-/// What probes want of a table.
+/// Requirements of probes on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Every row of a key.
+    /// All rows of a key.
     Rows,
-    /// Whether a key is there.
+    /// Only the existence of a key.
     Keys,
 }
 
-/// Bytes of a row while rows are put into the order of their keys.
+/// Bytes per row while rows are sorted by key.
 const ARRANGING_BYTES: usize = 16;
 
-/// A part of all keys: rows of a table that does not fit are put into one of each part, one after the other. Keys of one
-/// part are those of a range, which rules out blocks of what is joined with them; others have hashes of a range.
+/// A part of all keys. If a table does not fit in memory, one table per part is built, one after
+/// the other. The parts of a key of one register are ranges of keys, which rule out blocks of the
+/// probe side. Other keys are partitioned by ranges of their hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPart {
-    /// Less than `of`.
+    /// Number of the part, less than `of`.
     pub number: u32,
-    /// How many parts there are.
+    /// Number of parts.
     pub of: u32,
 }
 
@@ -52,7 +54,8 @@ impl KeyPart {
     /// All keys.
     pub const ALL: Self = Self { number: 0, of: 1 };
 
-    /// Calls `f` with each key's place, and whether the part has it. One part has rows without a key, too.
+    /// Calls `f` with each row, its key, and true if the part has the key. One part also has the
+    /// rows without a key.
     fn for_each(self, layout: &KeyLayout, keys: &mut [u64], mut f: impl FnMut(usize, &mut u64, bool)) {
         let bound = |number: u32, of_all: u128| (of_all * u128::from(number)).div_ceil(u128::from(self.of));
         let is_range = layout.single_interval().is_some();
@@ -68,22 +71,22 @@ impl KeyPart {
         }
     }
 
-    /// The parts of it.
+    /// Splits the part into four parts.
     pub fn split(self) -> impl Iterator<Item = Self> {
         (0..4).map(move |more| Self { number: self.number * 4 + more, of: self.of * 4 })
     }
 }
 
-/// What one worker has collected.
+/// Rows collected by one worker.
 #[derive(Debug)]
 pub(crate) struct Collected {
     keys: Vec<u64>,
     payload: Vec<Column>,
-    /// Whether a row had no key, or one of another part.
+    /// True if some row had no key, or a key of another part.
     has_null: bool,
 }
 
-/// Values of one payload column, row after row.
+/// Values of one payload column, by row.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     values: Values,
@@ -106,16 +109,17 @@ enum Values {
 pub(crate) struct JoinTable {
     layout: KeyLayout,
     index: Index,
-    /// Where the run of each place starts, and the end; empty if every key has one row.
+    /// Start of the run of each place, and the end; empty if every key has one row.
     starts: Vec<u32>,
     payload: Vec<(Column, i128)>,
-    /// Least and greatest key, if the key has one part: what else rows can be skipped by.
+    /// Least and greatest key, if the key has one part. The probe side skips blocks by it.
     pub interval: Option<Interval>,
-    /// Rows that were put in.
+    /// Number of rows in the table.
     pub rows: usize,
-    /// Whether there were others, with a NULL in their key; of a part nobody may ask.
+    /// True if there were other rows, with a NULL in their key. It has no meaning for a part.
     pub has_null: bool,
-    /// Which keys may be in it, and how keys are made for that, if that is not all.
+    /// The part of the keys in this table and the layout that assigns keys to parts, if it is not
+    /// all keys.
     part: Option<(KeyLayout, KeyPart)>,
 }
 
@@ -123,11 +127,11 @@ pub(crate) struct JoinTable {
 enum Index {
     /// A bit per key.
     Direct { bits: Arc<[u32]> },
-    /// Pairs of a key and a place; and a bit per key, if they lie close enough together for that.
+    /// Pairs of a key and a place. Also a bit per key, if the key range is small enough.
     Hashed { slots: Vec<(u64, u32)>, shift: u32, bits: Option<Arc<[u32]>> },
 }
 
-/// No place: nothing was found.
+/// No place: the key was not found.
 pub(crate) const NOTHING: i32 = -1;
 
 impl Collected {
@@ -136,7 +140,7 @@ impl Collected {
         Self { keys: Vec::new(), payload, has_null: false }
     }
 
-    /// A bit for each of `count` possible keys, and whether every key has one row.
+    /// Returns a bit for each of `count` possible keys, and true if every key has one row.
     fn bits(&self, count: u64) -> (Arc<[u32]>, bool) {
         let mut bits = vec![0u32; (count as usize).div_ceil(32)];
         let mut is_unique = true;
@@ -148,14 +152,14 @@ impl Collected {
         (bits.into(), is_unique)
     }
 
-    /// Takes the keys away of rows that are in other parts.
+    /// Removes the keys of rows that belong to other parts.
     pub fn only(part: KeyPart, layout: &KeyLayout, keys: &mut [u64]) {
         if part != KeyPart::ALL {
             part.for_each(layout, keys, |_, key, is_in| *key = if is_in { *key } else { NO_KEY });
         }
     }
 
-    /// Takes over `n` rows; those without a key are left out.
+    /// Appends `n` rows, without those that have no key.
     pub fn push(&mut self, keys: &[u64; VECTOR_ROWS], payload: &[&Vector], n: usize) {
         for row in (0..n).filter(|row| keys[*row] != NO_KEY) {
             self.keys.push(keys[row]);
@@ -166,7 +170,7 @@ impl Collected {
         }
     }
 
-    /// Bytes it takes when it has so many rows more.
+    /// Returns the bytes that it takes with `rows` more rows.
     pub fn growth(&self, rows: usize) -> Growth {
         self.payload.iter().fold(Growth::of_vec(&self.keys, rows), |sum, column| sum.and(column.growth(rows)))
     }
@@ -207,7 +211,7 @@ impl Column {
         }
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     fn width(&self) -> usize {
         match &self.values {
             Values::U8(_) => 1,
@@ -231,7 +235,7 @@ impl Column {
             Values::I128(values) => Growth::of_vec(values, rows),
             Values::F64(values) => Growth::of_vec(values, rows),
         };
-        // Whether they are NULL, which the first that is has to be told of all before it.
+        // Validity bytes. The first NULL adds them for all rows before it, too.
         let valid = if self.valid.is_empty() { self.len() + rows } else { rows };
         values.and(Growth::of_vec(&self.valid, valid))
     }
@@ -268,7 +272,8 @@ impl Column {
         }
     }
 
-    /// Row `from[i]` at place `i` of `places`, the rest anything; integers as narrow as they go, less a bias.
+    /// Returns a column with row `row` at place `place` for each pair of `from`; other places are
+    /// arbitrary. Integers are stored as narrow as possible, less a bias, which is returned.
     fn arranged(&self, places: usize, from: impl Iterator<Item = (usize, usize)> + Clone) -> (Self, i128) {
         fn scatter<T: Copy + Default>(
             values: &[T],
@@ -312,7 +317,7 @@ impl Column {
         (Self { values, valid }, bias)
     }
 
-    /// The values at `places`; NULL at [`NOTHING`].
+    /// Writes the values at `places`; NULL at [`NOTHING`].
     fn gather(&self, bias: i128, places: &[i32], may_miss: bool, out: &mut Vector) {
         fn pick<F: Copy, T: Copy + Default>(
             from: &[F],
@@ -346,8 +351,8 @@ impl Column {
 }
 
 impl JoinTable {
-    /// Puts the workers' rows together, and in the end takes as much of `room` as it needs. `keys` has what they made
-    /// their keys with.
+    /// Builds the table from the workers' rows. Finally reserves in `room` exactly what it needs.
+    /// `keys` is the layout of the workers' keys.
     pub fn build(parts: Vec<Collected>, keys: &KeyLayout, wanted: Wanted, room: &mut Room) -> Result<Self> {
         let collected_bytes: usize = parts.iter().map(Collected::bytes).sum();
         if parts.len() > 1 {
@@ -360,7 +365,7 @@ impl JoinTable {
         if rows > i32::MAX as usize {
             return Err(Error::Unsupported(format!("a join table of {rows} rows")));
         }
-        // A key of one part is taken closer, now that its values are known.
+        // The range of a key of one part shrinks to the observed values.
         let (mut layout, mut first) = (keys.clone(), 0);
         if let Some(interval) = keys.single_interval() {
             let base = interval.min;
@@ -368,19 +373,19 @@ impl JoinTable {
                 first = *min;
                 layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
             } else if !interval.is_empty() {
-                // Of many places for nothing one will do.
+                // One place suffices for a table without rows.
                 layout = KeyLayout::single(Interval::new(base, base))?;
             }
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
         let wanted = if all.payload.is_empty() { wanted } else { Wanted::Rows };
         let is_direct = is_direct(&layout, rows, wanted);
-        // How large the index is, is known by now.
+        // The size of the index is known now.
         let table_bytes = match is_direct {
             true => bytes_of(&layout, rows, wanted, &all.payload),
             false => all.bytes() + slots_of(rows) * size_of::<(u64, u32)>(),
         };
-        // Bits are set one by one: nothing is put into order.
+        // Bits are set one by one: nothing is sorted.
         let arranging_bytes = if is_direct && wanted == Wanted::Keys { 0 } else { rows * ARRANGING_BYTES };
         room.hold(table_bytes.saturating_add(collected_bytes).saturating_add(arranging_bytes))?;
         all.keys.iter_mut().for_each(|key| *key -= first);
@@ -443,7 +448,7 @@ impl JoinTable {
         self.arrange(all, places as usize, is_unique, |row| place_of[row] as usize);
     }
 
-    /// Puts payload where it will be found.
+    /// Stores the payload at its final places.
     fn arrange(&mut self, all: &Collected, places: usize, is_unique: bool, place_of: impl Fn(usize) -> usize) {
         let rows = all.keys.len();
         if is_unique {
@@ -468,7 +473,7 @@ impl JoinTable {
         self.starts = starts;
     }
 
-    /// Of a table with a key of one part, if it has a bitmap of its keys: those that have a bit, and the bits.
+    /// Returns the key range and its bitmap, if the key has one part and the table has a bitmap.
     pub fn key_bits(&self) -> Option<(Interval, &Arc<[u32]>)> {
         match &self.index {
             Index::Direct { bits } | Index::Hashed { bits: Some(bits), .. } => {
@@ -478,23 +483,23 @@ impl JoinTable {
         }
     }
 
-    /// Which part of the keys between the least and the greatest is there, at most 1.
+    /// Returns the fraction of present keys between the least and the greatest, at most 1.
     pub fn fullness(&self) -> f64 {
         (self.rows as f64 / self.layout.count.max(1) as f64).min(1.0)
     }
 
-    /// Whether no row came to it at all.
+    /// Returns true if no row reached the table at all.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 && !self.has_null
     }
 
-    /// Whether every key has one row.
+    /// Returns true if every key has one row.
     pub fn is_unique(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// What of it can be known before it is built: its bytes if all `rows` get into it, each with a key of its own, and
-    /// keys lie as far apart as they may.
+    /// Returns the planned table: its bytes if all `rows` are in it, each with a key of its own,
+    /// and keys are as sparse as possible.
     pub fn planned(keys: &KeyLayout, payload: &[Domain], rows: u64) -> TableFacts {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         let payload = Collected::new(payload).payload;
@@ -502,7 +507,7 @@ impl JoinTable {
         TableFacts { kind, is_unique: None, rows, bytes: bytes_of(keys, rows, Wanted::Rows, &payload) }
     }
 
-    /// What is known of it.
+    /// Returns the statistics of the table.
     pub fn facts(&self) -> TableFacts {
         let kind = match &self.index {
             Index::Direct { .. } => TableKind::Direct,
@@ -511,7 +516,7 @@ impl JoinTable {
         TableFacts { kind, is_unique: Some(self.is_unique()), rows: self.rows, bytes: self.bytes() }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes that it takes.
     pub fn bytes(&self) -> usize {
         let index = match &self.index {
             Index::Direct { bits } => bits.len() * 4,
@@ -520,25 +525,25 @@ impl JoinTable {
         index + self.starts.len() * 4 + self.payload.iter().map(|(column, _)| column.bytes()).sum::<usize>()
     }
 
-    /// It has the rows of a part only. `keys` is as for [`JoinTable::build`].
+    /// Declares that the table has only the rows of a part. `keys` is as for [`JoinTable::build`].
     #[must_use]
     pub fn of_part(self, part: KeyPart, keys: &KeyLayout) -> Self {
         Self { part: (part != KeyPart::ALL).then(|| (keys.clone(), part)), ..self }
     }
 
-    /// Whether it has the rows of a part of the keys only.
+    /// Returns true if the table has only a part of the keys.
     pub fn is_part(&self) -> bool {
         self.part.is_some()
     }
 
-    /// Which of `n` rows have a key of its part.
+    /// Marks which of `n` rows have a key of its part.
     pub fn in_part(&self, slots: &[usize], vectors: &[Vector], n: usize, scratch: &mut KeyScratch, is_in: &mut [u8]) {
         let Some((layout, part)) = &self.part else { return is_in[..n].fill(1) };
         layout.keys(slots, vectors, n, &mut scratch.keys);
         part.for_each(layout, &mut scratch.keys[..n], |row, _, has| is_in[row] = has.into());
     }
 
-    /// Looks up the keys of `n` rows: whether each was found, and its place.
+    /// Looks up the keys of `n` rows. Writes if each was found, and its place.
     pub fn probe(
         &self,
         slots: &[usize],
@@ -577,25 +582,25 @@ impl JoinTable {
         }
     }
 
-    /// The rows of a place, as places of payload. Only where keys are not unique.
+    /// Returns the rows of a place, as places of payload. Only valid if keys are not unique.
     pub fn run(&self, place: i32) -> std::ops::Range<u32> {
         let place = place as usize;
         self.starts[place]..self.starts[place + 1]
     }
 
-    /// The rows of a place, be it one or several.
+    /// Returns the rows of a place, one or several.
     pub fn matches(&self, place: i32) -> std::ops::Range<u32> {
         if self.is_unique() { place as u32..place as u32 + 1 } else { self.run(place) }
     }
 
-    /// A payload column's values at `places`.
+    /// Writes a payload column's values at `places`.
     pub fn payload(&self, column: usize, places: &[i32], may_miss: bool, out: &mut Vector) {
         let (column, bias) = &self.payload[column];
         column.gather(*bias, places, may_miss, out);
     }
 }
 
-/// Whether a table of so many rows has a place for every key.
+/// Returns true if a table of `rows` rows has a place for every possible key.
 fn is_direct(layout: &KeyLayout, rows: usize, wanted: Wanted) -> bool {
     let sparse = match wanted {
         Wanted::Rows => SPARSE,
@@ -604,17 +609,18 @@ fn is_direct(layout: &KeyLayout, rows: usize, wanted: Wanted) -> bool {
     layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(sparse).max(SMALL)
 }
 
-/// Whether a hashed table has a bitmap of its keys.
+/// Returns true if a hashed table has a bitmap of its keys.
 fn has_bits(layout: &KeyLayout) -> bool {
     layout.single_interval().is_some() && layout.count <= MOST_BITS
 }
 
-/// Slots of a hash table of so many keys.
+/// Returns the number of slots of a hash table of `keys` keys.
 fn slots_of(keys: usize) -> usize {
     (keys * 2).next_power_of_two().max(16)
 }
 
-/// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.
+/// Returns the bytes of a table: its index, as an upper bound, and a place of payload for every
+/// key.
 fn bytes_of(layout: &KeyLayout, rows: usize, wanted: Wanted, payload: &[Column]) -> usize {
     let is_direct = is_direct(layout, rows, wanted);
     let places = if is_direct { layout.count as usize } else { rows };

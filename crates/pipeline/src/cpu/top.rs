@@ -1,16 +1,19 @@
-//! The first rows in an order: each worker keeps candidates, and all share what a row has to beat.
+//! The first rows in an order. Each worker keeps candidates, and all workers share a threshold.
 //!
 //! ```text
-//! rows ─► threshold: keys alone are looked at ─► candidates ─► half as many again as wanted: the worst of the first
-//!             ▲                                                so many is offered as threshold, those after it go
-//!             └────────────────────────────────────────────────┘
-//! candidates of all workers ─► sorted ─► the first ─► columns that were put off, of these rows only
+//! rows ─► threshold: reads keys only ─► candidates ─► at 1.5 times the wanted rows: the worst of
+//!             ▲                                       the first rows is offered as threshold,
+//!             │                                       and the others are dropped
+//!             └────────────────────────────────────── ┘
+//! candidates of all workers ─► sorted ─► the first rows ─► put-off columns, of these rows only
 //! ```
-//! Whoever offers a threshold has so many rows that are as good, and keeps them or better ones. So a row that is not
-//! strictly before it can go, whoever has it, and so can a block whose zone map says that of all its rows.
+//! A worker that offers a threshold has the wanted number of rows that are at least as good, and
+//! keeps them or better ones. Therefore any worker can drop a row that is not strictly before the
+//! threshold. It can also skip a block whose zone map rules out all of its rows.
 //!
-//! What a row computes fails for every row that gets as far as this or for none: where something can fail, no row is left
-//! out before it has been computed. Then nobody's luck with the threshold decides about errors.
+//! An expression over a row must fail for every row that reaches this sink, or for none. If any
+//! expression can fail, no row is dropped before all its expressions are evaluated. Then errors do
+//! not depend on the timing of the threshold.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,13 +29,13 @@ use crate::budget::{Budget, Growth, Holder, Room};
 use crate::ir::{Direction, Nulls};
 use crate::{Domain, Interval, Result, Source, Type, VECTOR_ROWS};
 
-/// Of no more rows than this, columns that nothing else reads are read when all is known: by one thread.
+/// Most rows for which columns that no other step reads are read at the end, by one thread.
 const MOST_PUT_OFF: usize = 4096;
 
-/// What a memory error calls it.
+/// Name in memory errors.
 const WHAT: &str = "the first rows in an order";
 
-/// Where a key comes in its order, before or after what is not NULL.
+/// Position of a key in its order. `nulls` places NULL before or after all values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     nulls: i8,
@@ -42,14 +45,14 @@ pub(super) struct Rank {
 /// A key of the order.
 #[derive(Debug)]
 pub(super) struct TopKey {
-    /// The register that it is computed in.
+    /// The register of the key.
     pub slot: usize,
     pub direction: Direction,
     pub nulls: Nulls,
 }
 
 impl TopKey {
-    /// NULL.
+    /// Returns the rank of NULL.
     fn of_null(&self) -> Rank {
         Rank { nulls: if self.nulls == Nulls::First { -1 } else { 1 }, value: 0 }
     }
@@ -62,11 +65,11 @@ impl TopKey {
             Data::F64(values) => order(values[row]).into(),
             _ => vector.integer(row),
         };
-        // No negation: that of the least integer would not fit.
+        // Complement instead of negation, which would not fit for the least integer.
         Rank { nulls: 0, value: if self.direction == Direction::Ascending { value } else { !value } }
     }
 
-    /// The values that come before `worst`, or are it.
+    /// Returns the values that come before `worst`, or are equal to it if `or_equal`.
     fn passing(&self, worst: Rank, or_equal: bool) -> Passing {
         let null = self.of_null();
         let interval = match (worst.nulls, self.direction) {
@@ -85,30 +88,31 @@ impl TopKey {
     }
 }
 
-/// A double as an integer in the same order: both zeros as one, and NaNs by their signs at both ends.
+/// Maps a double to an integer in the same order. Both zeros are equal, and NaNs are at both ends
+/// by sign.
 fn order(value: f64) -> i64 {
-    // -0.0 and 0.0 make 0.0.
+    // -0.0 plus 0.0 is 0.0.
     ordered((value + 0.0).to_bits() as i64)
 }
 
-/// Values of a key that have a chance.
+/// Values of a key that may still be among the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing {
-    /// Of doubles, as [`order`] has them.
+    /// For doubles, in the mapping of [`order`].
     pub interval: Interval,
-    /// Whether NULL has one.
+    /// True if NULL passes.
     pub null: bool,
 }
 
 impl Passing {
-    /// Marks the rows that have one.
+    /// Marks the rows that pass.
     pub fn mark(&self, vector: &Vector, n: usize, keep: &mut [u8; VECTOR_ROWS]) {
         fn within<T: Copy + PartialOrd>(values: &[T], min: T, max: T, keep: &mut [u8]) {
             keep.iter_mut().zip(values).for_each(|(keep, value)| *keep = u8::from(min <= *value && *value <= max));
         }
         let Interval { min, max } = self.interval;
         let keep = &mut keep[..n];
-        // Nothing lies between bounds that are one too far apart.
+        // No value lies between bounds that are one too far apart.
         macro_rules! narrow {
             ($values:expr, $ty:ty) => {
                 match self.interval.intersection(Interval::new(<$ty>::MIN.into(), <$ty>::MAX.into())) {
@@ -140,7 +144,8 @@ impl Passing {
 pub(super) enum TopColumn {
     /// Read or computed when its row becomes a candidate.
     Kept { slot: usize, domain: Domain },
-    /// A column of the source that nothing else reads: of the rows that are left in the end.
+    /// A column of the source that no other expression reads. It is read at the end, for the
+    /// remaining rows.
     PutOff { column: usize, domain: Domain },
 }
 
@@ -152,28 +157,30 @@ impl TopColumn {
     }
 }
 
-/// Whether columns of the source that nothing else reads are left to the end.
+/// Returns true if columns of the source that no other expression reads are read at the end.
 pub(super) fn may_put_off(rows: usize) -> bool {
     rows <= MOST_PUT_OFF
 }
 
-/// What the workers of a stage have in common.
+/// State shared by the workers of a stage.
 #[derive(Debug)]
 pub(super) struct TopPlan {
     pub rows: usize,
     pub keys: Vec<TopKey>,
     pub columns: Vec<TopColumn>,
-    /// Registers that are read of every row: keys, and all else if something can fail.
+    /// Registers that are read for every row: those of the keys, and all others if an expression
+    /// can fail.
     pub first: Vec<usize>,
-    /// Whether something can fail.
+    /// True if an expression can fail.
     pub is_fallible: bool,
-    /// The step that leaves rows out before anything else is read, and the column of the source that is its key.
+    /// The step that removes rows before any other column is read, and its key column of the
+    /// source.
     pub early: Option<(usize, usize)>,
     pub threshold: Threshold,
     pub counts: TopCounts,
 }
 
-/// What came of it so far.
+/// Statistics of the sink so far.
 #[derive(Debug, Default)]
 pub(super) struct TopCounts {
     rows_in: AtomicU64,
@@ -181,7 +188,7 @@ pub(super) struct TopCounts {
     rows_skipped: AtomicU64,
 }
 
-/// What a row has to beat: so many others are as good, whoever has them.
+/// The rank that a row must beat: the wanted number of rows are at least as good, over all workers.
 #[derive(Debug, Default)]
 pub(super) struct Threshold {
     version: AtomicU64,
@@ -199,7 +206,7 @@ impl Threshold {
 }
 
 impl TopPlan {
-    /// What came of it. `left_out` are rows that the early step has got rid of.
+    /// Returns the statistics. `left_out` is the number of rows that the early step has removed.
     pub fn facts(&self, left_out: u64) -> TopFacts {
         TopFacts {
             rows_in: self.counts.rows_in.load(Relaxed),
@@ -209,8 +216,8 @@ impl TopPlan {
         }
     }
 
-    /// The morsels in the order in which they may have the first rows, so that the others can be left out. Those of which
-    /// nothing is known are last.
+    /// Sorts the morsels by their best possible row, so that later ones can be skipped. Morsels of
+    /// unknown range are last.
     pub fn arrange(&self, morsels: &mut [usize], source: &dyn Source) {
         let (Some((_, column)), Some(key)) = (self.early, self.keys.first()) else { return };
         morsels.sort_by_cached_key(|morsel| {
@@ -225,7 +232,7 @@ impl TopPlan {
         });
     }
 
-    /// Whether no row of a morsel has a chance.
+    /// Returns true if no row of a morsel passes.
     fn is_beaten(&self, passing: Passing, source: &dyn Source, morsel: usize) -> bool {
         let Some((_, column)) = self.early else { return false };
         let is_ruled_out = |held: Interval| held.intersection(passing.interval).is_empty();
@@ -234,15 +241,15 @@ impl TopPlan {
     }
 }
 
-/// One worker's candidates.
+/// Candidates of one worker.
 #[derive(Debug)]
 pub(super) struct Top {
     rows: usize,
-    /// Keys of the order.
+    /// Number of sort keys.
     width: usize,
-    /// Of each candidate, one for each key.
+    /// Ranks of each candidate, one per key.
     ranks: Vec<Rank>,
-    /// Those that are kept.
+    /// Kept columns of the candidates.
     columns: Vec<ResultColumn>,
     /// Morsel and row of each candidate, if columns are put off.
     places: Vec<(u32, u16)>,
@@ -266,19 +273,19 @@ impl Top {
         }
     }
 
-    /// Bytes that it has taken.
+    /// Returns the bytes that it has taken.
     pub fn bytes(&self) -> usize {
         self.growth(0).bytes()
     }
 
-    /// With what it takes to tell which of them are the first.
+    /// Returns the bytes with `more` candidates, including the memory for selecting the first ones.
     fn growth(&self, more: usize) -> Growth {
         let keys = Growth::of_vec(&self.ranks, more * self.width).and(Growth::of_vec(&self.places, more));
         let order = Growth::none((self.rows + more) * size_of::<u32>());
         self.columns.iter().fold(keys.and(order), |sum, column| sum.and(column.growth(more)))
     }
 
-    /// What the others have to say.
+    /// Adopts the shared threshold if it is better.
     fn refresh(&mut self, plan: &TopPlan) {
         let version = plan.threshold.version.load(Relaxed);
         if version == self.version {
@@ -291,14 +298,14 @@ impl Top {
         }
     }
 
-    /// What of the first key has a chance, once there is anything to beat.
+    /// Returns the values of the first key that pass, once there is a threshold.
     pub fn passing(&mut self, plan: &TopPlan) -> Option<Passing> {
         self.refresh(plan);
         let (worst, key) = (self.worst.as_ref()?, plan.keys.first()?);
         Some(key.passing(worst[0], plan.keys.len() > 1))
     }
 
-    /// Whether no row of a morsel has a chance.
+    /// Returns true if no row of a morsel passes.
     pub fn skips(&mut self, plan: &TopPlan, source: &dyn Source, morsel: usize) -> bool {
         let Some(passing) = self.passing(plan) else { return false };
         let is_beaten = plan.is_beaten(passing, source, morsel);
@@ -309,7 +316,7 @@ impl Top {
         is_beaten
     }
 
-    /// Marks rows that have a chance, of which the keys become candidates at once; says how many there are.
+    /// Marks rows that pass, and adds their keys to the candidates. Returns their number.
     ///
     /// # Errors
     /// [`crate::Error::Memory`].
@@ -338,7 +345,7 @@ impl Top {
         Ok((self.ranks.len() - before) / plan.keys.len())
     }
 
-    /// What is kept of the rows of a vector's that became candidates last, and where they are.
+    /// Appends the kept columns and the positions of the rows that just became candidates.
     pub fn end(&mut self, plan: &TopPlan, vectors: &[Vector], places: impl ExactSizeIterator<Item = (u32, u16)>) {
         let n = places.len();
         let kept = plan.columns.iter().filter_map(|column| match column {
@@ -357,7 +364,7 @@ impl Top {
         }
     }
 
-    /// Keeps the first so many rows, and says so.
+    /// Keeps the first rows up to the wanted number, and offers the threshold.
     fn shrink(&mut self, plan: &TopPlan) {
         if self.rows < plan.rows {
             return;
@@ -386,7 +393,7 @@ impl Top {
     }
 }
 
-/// The first rows of all workers' candidates, in their order.
+/// Merges all workers' candidates into the first rows, in order.
 ///
 /// # Errors
 /// Those of the storage, for columns that were put off; [`crate::Error::Memory`].
@@ -425,7 +432,7 @@ pub(super) fn finish(plan: &TopPlan, tops: Vec<Top>, source: &dyn Source, budget
     Ok(Answer::Rows(Chunks { chunks: vec![columns], rooms: vec![room] }))
 }
 
-/// A column of the source at places in any order, of which each morsel is loaded once.
+/// Reads a column of the source at positions in any order. Each morsel is loaded once.
 fn read(source: &dyn Source, column: usize, domain: &Domain, places: &[(u32, u16)]) -> Result<ResultColumn> {
     let mut order: Vec<u32> = (0..places.len() as u32).collect();
     let place = |row: &u32| places[*row as usize];
@@ -480,7 +487,7 @@ mod tests {
         assert_eq!(order(-0.0), order(0.0));
     }
 
-    /// A vector of the values, and of a NULL.
+    /// Returns vectors of the values, with a NULL at the end.
     fn vectors() -> [(Vector, usize); 4] {
         let (mut doubles, mut longs, mut wide) =
             (Vector::new(Kind::F64), Vector::new(Kind::I64), Vector::new(Kind::I128));

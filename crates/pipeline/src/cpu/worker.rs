@@ -1,15 +1,17 @@
-//! One thread's part in a stage: takes morsels, carries their rows through the steps, keeps its own sink.
+//! A worker: one thread's part in a stage. It takes morsels, runs their rows through the steps, and
+//! keeps its own sink.
 //!
 //! ```text
 //! morsel ─► vector ─► screens: a bit per row, nothing decoded ─┐
 //!                     vector ─► ...                            ├─► frame ─► steps ─► frame ─► sink
 //!                     vector ─► ...                            ┘
 //! ```
-//! A *frame* holds up to a vector's worth of live rows, of as many vectors as it takes to fill it: which they are, and
-//! the registers loaded so far, always compacted, so that every kernel is a plain loop over live rows. A register is
-//! filled when it is first needed, for the rows that are still there; that is all there is to late materialisation.
-//! Filters and probes run in the order in which they get rid of rows most cheaply, as measured on some vectors and
-//! frames; as many of the first as can be are screens.
+//! A *frame* holds up to a vector's worth of live rows, from as many vectors as it takes to fill
+//! it. It has the row numbers and the registers loaded so far, always compacted, so every kernel is
+//! a plain loop over live rows. A register is loaded when it is first needed, for the rows that are
+//! still live. This is the whole of late materialization. Filters and probes run in the order that
+//! removes rows most cheaply, as measured on some vectors and frames. As many of the leading ones
+//! as possible are screens.
 
 mod matches;
 
@@ -36,31 +38,32 @@ use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
 use crate::{Domain, Error, Result, VECTOR_ROWS};
 
-/// Of so many vectors, and of so many frames, one is timed: of the first ones, and of those after them.
+/// Periods of timed vectors and frames: for the first ones, and for those after them.
 const SAMPLES: [u64; 2] = [8, 64];
-/// So many are the first.
+/// Number of vectors or frames with the shorter period.
 const FIRST: u64 = 512;
-/// Rows that are handed over at a time, at most.
+/// Most rows that are handed over at a time.
 const CHUNK_ROWS: usize = 8 * VECTOR_ROWS;
-/// So many rows of a vector make a frame by themselves: they are pressed together faster than they are picked.
+/// Number of remaining rows of a vector from which they form a frame of their own: compressing them
+/// is faster than picking them.
 const MANY: usize = 256;
 
-/// A worker. Its result is taken by [`super::Execution::finish`].
+/// A worker of a stage. [`super::Execution::finish`] takes its result.
 #[derive(Debug)]
 pub struct Worker {
     stage: Arc<Stage>,
-    /// Rows that the screens have let through, then one more for every probe that multiplies rows.
+    /// Rows that passed the screens, then one more frame for every probe that multiplies rows.
     frames: Vec<Frame>,
-    /// Columns of the present morsel, once loaded.
+    /// Loaded columns of the current morsel.
     blocks: Vec<Option<Block>>,
-    /// Of each step that is a screen: what goes on of the present morsel, once known.
+    /// For each step that is a screen: the passing rows of the current morsel, once known.
     answers: Vec<Option<Answer>>,
-    /// What a row of the present morsel has to beat to be among the first, once there is anything.
+    /// Screen of the values that may still be among the first rows, once there is a threshold.
     threshold: Option<Screen>,
     morsel: usize,
-    /// Whether some of its rows are deleted.
+    /// True if some rows of the morsel are deleted.
     has_deleted: bool,
-    /// The place of the present morsel in the order of all of them.
+    /// Position of the current morsel in the reading order.
     at: usize,
     order: Order,
     vectors_seen: u64,
@@ -68,14 +71,14 @@ pub struct Worker {
     counts: Vec<(u64, u64)>,
     clock: Clock,
     scratch: Box<WorkerScratch>,
-    /// Set when nobody wants the answer any more.
+    /// Set when the client no longer wants the answer.
     cancelled: Arc<AtomicBool>,
-    /// Takes what a collecting sink has got before there is too much of it.
+    /// Consumer of the rows of a collecting sink, which bounds their number.
     taker: Option<Taker>,
     pub(super) sink: SinkState,
 }
 
-/// Takes rows as they come.
+/// Consumer of rows.
 struct Taker(Box<dyn FnMut(Vec<ResultColumn>) -> Result<()> + Send>);
 
 impl fmt::Debug for Taker {
@@ -84,7 +87,7 @@ impl fmt::Debug for Taker {
     }
 }
 
-/// What a step needs for a moment, made once.
+/// Temporary buffers of steps, allocated once.
 #[derive(Debug)]
 struct WorkerScratch {
     mask: Mask,
@@ -107,21 +110,22 @@ pub(super) enum SinkState {
 #[derive(Debug)]
 struct Frame {
     vectors: Vec<Vector>,
-    /// Registers that are filled.
+    /// True for registers that are loaded.
     loaded: Vec<bool>,
-    /// The rows, counted from the morsel's first; unless they are the first `n` of a vector.
+    /// The rows, counted from the morsel's first row; unused if they are the first `n` of a vector.
     rows: [u16; VECTOR_ROWS],
     n: usize,
     vector: Option<usize>,
-    /// If they are all those of one vector whose bit is set: the vector and the bits.
+    /// The vector and its mask, if the rows are all those of one vector whose bit is set.
     masked: Option<(usize, Mask)>,
-    /// What each step's probe found, and whether it has been asked about these rows.
+    /// Places that each step's probe found, and a flag per step that they are valid for these rows.
     places: Vec<Option<Box<[i32; VECTOR_ROWS]>>>,
     is_placed: Vec<bool>,
 }
 
 impl Worker {
-    /// A worker of a stage, which stops with [`Error::Cancelled`] soon after `cancelled` was set.
+    /// Creates a worker of a stage. It stops with [`Error::Cancelled`] soon after `cancelled` is
+    /// set.
     pub fn new(stage: &Arc<Stage>, cancelled: &Arc<AtomicBool>) -> Self {
         let sink = match &stage.sink {
             CompiledSink::Build { payload, .. } => {
@@ -163,25 +167,24 @@ impl Worker {
         }
     }
 
-    /// Hands the rows of a collecting sink over to `taker`, some thousands at a time, as soon as there are so
-    /// many and at the end of every morsel: a morsel can make any number of rows where joins multiply them. An error
-    /// of the taker's ends the worker.
+    /// Hands the rows of a collecting sink over to `taker`. This happens whenever there are some
+    /// thousands of rows, and at the end of every morsel, since joins can multiply a morsel's rows
+    /// without bound. An error of the taker ends the worker.
     #[must_use]
     pub fn with_taker(mut self, taker: impl FnMut(Vec<ResultColumn>) -> Result<()> + Send + 'static) -> Self {
         self.taker = Some(Taker(Box::new(taker)));
         self
     }
 
-    /// A worker of another pass of the stage that this one was a worker of: it goes on with the same sink, and whoever
-    /// takes its rows.
+    /// Returns a worker of another pass of its stage, with the same sink and taker.
     #[must_use]
     pub fn pass(self, stage: &Arc<Stage>) -> Self {
         let cancelled = Arc::clone(&self.cancelled);
         Self { sink: self.sink, taker: self.taker, ..Self::new(stage, &cancelled) }
     }
 
-    /// Takes a morsel and carries it through; `None` if there are none left. What comes back are the rows that a
-    /// collecting sink has got of it, unless somebody else takes them.
+    /// Processes the next morsel; `None` if there are none left. Returns the rows that a collecting
+    /// sink has got from it, unless a taker takes them.
     ///
     /// # Errors
     /// Those of the source, and of expressions that fail for a row; [`Error::Cancelled`].
@@ -205,7 +208,7 @@ impl Worker {
         self.blocks.iter_mut().for_each(|block| *block = None);
         self.answers.fill(None);
         self.has_deleted = stage.source.deleted(morsel).is_some();
-        // Rows that wait have been through its screens: the order stays as it is for a morsel.
+        // Waiting rows have passed the current screens, so the order is fixed for a morsel.
         self.order.reconsider(stage);
         let rows = stage.source.rows(morsel);
         for vector in 0..rows.div_ceil(VECTOR_ROWS) {
@@ -220,7 +223,8 @@ impl Worker {
         }
     }
 
-    /// Whether no row of the morsel can be among the first in an order; what those of others have to beat is noted.
+    /// Returns true if no row of the morsel can be among the first in an order. Otherwise updates
+    /// the threshold's screen.
     fn is_too_late(&mut self, stage: &Stage) -> bool {
         let (CompiledSink::Top { plan, .. }, SinkState::Top(top)) = (&stage.sink, &mut self.sink) else { return false };
         let Some((step, _)) = plan.early else { return false };
@@ -236,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// What a collecting sink has got so far, which it forgets.
+    /// Takes the rows that a collecting sink has got so far.
     fn collected(&mut self, stage: &Stage) -> Vec<ResultColumn> {
         match (&mut self.sink, &stage.sink) {
             (SinkState::Collect { columns, rows }, CompiledSink::Collect { columns: shape, .. }) => {
@@ -247,12 +251,12 @@ impl Worker {
         }
     }
 
-    /// Hands over what a collecting sink has got, if that is so many rows and somebody takes them.
+    /// Hands over the rows of a collecting sink, if there are at least `least` and a taker.
     fn hand_over(&mut self, stage: &Stage, least: usize) -> Result<()> {
         if self.taker.is_none() || !matches!(self.sink, SinkState::Collect { rows, .. } if rows >= least) {
             return Ok(());
         }
-        // There may be nobody to take what comes next.
+        // The taker may not take any later rows.
         self.tell_counts(stage);
         let began = Instant::now();
         let chunk = self.collected(stage);
@@ -261,12 +265,12 @@ impl Worker {
         outcome
     }
 
-    /// Rows of the morsel that was carried through last.
+    /// Returns the rows of the last processed morsel.
     pub fn morsel_rows(&self) -> usize {
         self.stage.source.live_rows(self.morsel)
     }
 
-    /// Bytes that the sink has taken.
+    /// Returns the bytes that the sink has taken.
     pub fn bytes(&self) -> usize {
         match &self.sink {
             SinkState::Build(collected, _) => collected.bytes(),
@@ -276,7 +280,7 @@ impl Worker {
         }
     }
 
-    /// Puts those of a vector's `n` rows that the screens let through with the ones that wait.
+    /// Adds those of a vector's `n` rows that pass the screens to the waiting rows.
     fn take(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<()> {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
@@ -287,7 +291,7 @@ impl Worker {
             self.clock.stop();
             return Ok(());
         }
-        // A whole vector is a frame by itself, too, however short: rows that wait go first.
+        // A whole vector is also a frame of its own, however short: waiting rows go first.
         let is_alone = kept >= MANY || kept == n;
         if is_alone || self.frames[0].n + kept > VECTOR_ROWS {
             self.flush(stage)?;
@@ -305,7 +309,7 @@ impl Worker {
         if is_alone {
             return self.flush(stage);
         }
-        // Rows that wait are few and far between: what they are going to be asked for comes while others are screened.
+        // Waiting rows are sparse: their values are prefetched while other rows are screened.
         for register in &self.order.first_columns {
             loaded(&mut self.blocks, stage, self.at, *register, &mut self.clock)?.prefetch(&picked[..kept]);
         }
@@ -313,7 +317,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves in the scratch's mask which of a vector's rows are there and let through by the screens; returns how many.
+    /// Computes the mask of a vector's rows that exist and pass the screens. Returns their number.
     fn screen(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<usize> {
         self.vectors_seen += 1;
         let is_timed = is_sample(self.vectors_seen);
@@ -337,7 +341,7 @@ impl Worker {
                 StepKind::Threshold(_) => self.threshold.as_ref(),
                 _ => step.screen.as_ref(),
             };
-            // There is nothing to beat yet.
+            // There is no threshold yet.
             let Some(screen) = screen else { continue };
             self.clock.turn_to(Work::Step(number));
             let started = is_timed.then(Instant::now);
@@ -362,7 +366,7 @@ impl Worker {
         Ok(kept)
     }
 
-    /// Carries the rows that wait through the steps that are left.
+    /// Runs the waiting rows through the remaining steps.
     fn flush(&mut self, stage: &Stage) -> Result<()> {
         if self.frames[0].n > 0 {
             self.frames_seen += 1;
@@ -376,7 +380,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Carries frame `depth` through the steps from `first` on, and into the sink.
+    /// Runs frame `depth` through the steps from `first` on, and into the sink.
     fn run(&mut self, stage: &Stage, first: usize, depth: usize) -> Result<()> {
         if depth > 0 && self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
@@ -417,9 +421,10 @@ impl Worker {
                     }
                     let mut rows_in = rows_in;
                     if table.is_part() && matches!(kind, JoinKind::Left | JoinKind::Anti) {
-                        // What rows of other parts find is for other passes to say.
+                        // Other passes decide about rows of other parts.
                         table.in_part(slots, &frame.vectors, rows_in, key_scratch, keep);
-                        // What this step reads, and what later ones will: registers that are not loaded yet, too.
+                        // Registers that this step or later ones read, even if they are not loaded
+                        // yet.
                         let later = &self.order.needed[at];
                         let needed: Vec<bool> = frame.loaded.iter().zip(later).map(|(a, b)| *a || *b).collect();
                         frame.keep(keep, picked, stage, &needed);
@@ -495,15 +500,15 @@ impl Worker {
         self.hand_over(stage, CHUNK_ROWS - VECTOR_ROWS + 1)
     }
 
-    /// Makes those rows candidates that have a chance to be among the first in an order: their keys are looked at before
-    /// all else is read.
+    /// Makes rows candidates if they may be among the first in an order. Their keys are compared
+    /// before any other column is read.
     fn take_first(&mut self, stage: &Stage, depth: usize) -> Result<()> {
         let CompiledSink::Top { keys, codes, plan } = &stage.sink else { return Err(not_boolean()) };
         for register in &plan.first {
             self.ensure(stage, depth, *register)?;
         }
         let frame = &mut self.frames[depth];
-        // Whatever can fail does so for every row.
+        // Expressions that can fail must be evaluated for every row.
         for code in keys.iter().chain(codes.iter().filter(|_| plan.is_fallible)) {
             code.run(&mut frame.vectors, frame.n)?;
         }
@@ -530,7 +535,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Finds the places of rows whose keys a screen has found to be there.
+    /// Finds the places of rows whose keys a screen has found.
     fn place(&mut self, stage: &Stage, depth: usize, number: usize) -> Result<()> {
         let step = &stage.steps[number];
         for register in &step.needs {
@@ -548,7 +553,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Fills a register of a frame for its live rows.
+    /// Loads a register of a frame for its live rows.
     fn ensure(&mut self, stage: &Stage, depth: usize, register: usize) -> Result<()> {
         if self.frames[depth].loaded[register] {
             return Ok(());
@@ -584,12 +589,12 @@ impl Worker {
     }
 }
 
-/// Whether the vector, or the frame, of this number is timed.
+/// Returns true if the vector or frame with this number is timed.
 fn is_sample(number: u64) -> bool {
     number.is_multiple_of(SAMPLES[usize::from(number > FIRST)])
 }
 
-/// A column of a morsel, loaded when it is asked for first.
+/// Returns a column of a morsel, and loads it on first use.
 fn loaded<'b>(
     blocks: &'b mut [Option<Block>],
     stage: &Stage,
@@ -629,7 +634,7 @@ impl Frame {
         }
     }
 
-    /// Forgets all but the rows.
+    /// Resets the frame, except for its rows.
     fn start(&mut self) {
         self.loaded.fill(false);
         self.is_placed.fill(false);
@@ -663,7 +668,7 @@ impl Frame {
     /// Makes a computed result the value of a register.
     fn adopt(&mut self, register: usize, result: usize, registers: usize) {
         if result < registers {
-            // The expression is a register itself.
+            // The expression is itself a register.
             let (a, b) = (register.min(result), register.max(result));
             let (before, after) = self.vectors.split_at_mut(b);
             let (to, from) = if register > result { (&mut after[0], &before[a]) } else { (&mut before[a], &after[0]) };
@@ -675,7 +680,7 @@ impl Frame {
         }
     }
 
-    /// Keeps the rows marked 1; registers that are not needed any more are forgotten.
+    /// Keeps the rows marked 1, and drops registers that are no longer needed.
     fn keep(&mut self, keep: &[u8; VECTOR_ROWS], picked: &mut kernels::Places, stage: &Stage, needed: &[bool]) {
         let kept = kernels::places(&keep[..self.n], picked);
         for (register, needed) in needed.iter().enumerate() {
@@ -714,7 +719,7 @@ impl Frame {
         self.n = kept;
     }
 
-    /// Becomes the picked rows of another frame; a row may be picked again and again.
+    /// Takes the picked rows of another frame. A row may be picked several times.
     fn pick(&mut self, from: &Self, picked: &[u16], needed: &[bool]) {
         self.n = picked.len();
         (self.vector, self.masked) = (None, None);
@@ -776,7 +781,7 @@ fn empty(columns: &[(usize, Domain)]) -> Vec<ResultColumn> {
     columns.iter().map(|(_, domain)| ResultColumn::empty(domain)).collect()
 }
 
-/// Adds the rows of a vector to a column of the answer.
+/// Appends the rows of a vector to a column of the answer.
 pub(super) fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
     match (&mut column.values, &vector.data) {
         (ResultValues::Double(to), Data::F64(from)) => to.extend_from_slice(&from[..n]),
