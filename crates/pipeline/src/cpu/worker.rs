@@ -124,8 +124,7 @@ struct Frame {
 }
 
 impl Worker {
-    /// Creates a worker of a stage. It stops with [`Error::Cancelled`] soon after `cancelled` is
-    /// set.
+    /// Creates a worker of a stage. It stops with [`Error::Cancelled`] after `cancelled` is set.
     pub fn new(stage: &Arc<Stage>, cancelled: &Arc<AtomicBool>) -> Self {
         let sink = match &stage.sink {
             CompiledSink::Build { payload, .. } => {
@@ -423,8 +422,7 @@ impl Worker {
                     if table.is_part() && matches!(kind, JoinKind::Left | JoinKind::Anti) {
                         // Other passes decide about rows of other parts.
                         table.in_part(slots, &frame.vectors, rows_in, key_scratch, keep);
-                        // Registers that this step or later ones read, even if they are not loaded
-                        // yet.
+                        // Registers that this step or later ones read, loaded or not.
                         let later = &self.order.needed[at];
                         let needed: Vec<bool> = frame.loaded.iter().zip(later).map(|(a, b)| *a || *b).collect();
                         frame.keep(keep, picked, stage, &needed);
