@@ -1,5 +1,6 @@
-//! Groups of rows that come in the order of their keys: by as many workers as there are, with memory or without, and
-//! wherever the order ends, the answer is that of any order.
+//! Tests of groups over rows in the order of their keys. For any number of workers, with and
+//! without enough memory, and for any row that breaks the order, the answer is that of unordered
+//! rows.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -19,12 +20,12 @@ const SEGMENT_ROWS: usize = 100_000;
 type Row = (i64, i64, Option<i64>);
 type Answers = BTreeMap<(i64, i64), (i64, i64, i64, Option<i64>)>;
 
-/// Rows whose first column ascends, as long as it does.
+/// Returns rows whose first column ascends as far as `key` does.
 fn rows(key: impl Fn(i64) -> i64) -> Vec<Row> {
     (0..ROWS).map(|row| (key(row), row % 7 / 3, (row % 5 != 0).then_some(row % 1000 - 300))).collect()
 }
 
-/// Blocks of segments, as many as there are threads that might have written them.
+/// Returns blocks of several segments, as if several threads had written them.
 fn source(rows: &[Row]) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
     let names = ["k", "p", "v"];
@@ -124,7 +125,7 @@ fn keys_in_order_are_groups() {
 
 #[test]
 fn blocks_are_read_in_order() {
-    // The last segment first, with keys that two have where they meet.
+    // The last segment comes first; adjacent segments share a key.
     let keys = |row: i64| {
         let (segment, row) = (row / SEGMENT_ROWS as i64, row % SEGMENT_ROWS as i64);
         (3 - segment) * ((SEGMENT_ROWS as i64 - 1) / 7) + row / 7

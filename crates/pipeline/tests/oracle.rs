@@ -1,5 +1,5 @@
-//! Random programs over random tables give what a naive interpreter gives, in memory, from files, after changes, and in
-//! passes.
+//! Random programs over random tables give the answers of a naive interpreter: in memory, from
+//! files, after changes, and in passes.
 #![allow(clippy::unwrap_used)]
 
 mod programs;
@@ -26,7 +26,7 @@ fn actual(
     Ok(rows_of(&run(&mut execution, threads)?))
 }
 
-/// The answer if one table is built part by part, and the last pipeline is carried through once for each.
+/// Returns the answer if one table is built in parts, with one run of the last pipeline per part.
 fn in_passes(program: &Program, sources: &[Arc<dyn Source>], table: usize, of: u32) -> Result<Vec<Row>, Error> {
     let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30)?;
     let build = |execution: &mut Execution, pipeline: usize, part: KeyPart| {
@@ -61,7 +61,8 @@ fn in_passes(program: &Program, sources: &[Arc<dyn Source>], table: usize, of: u
     chunks.extend(rows.chunks);
     Ok(rows_of(&chunks))
 }
-/// Memory without end, of which every so many requests is refused: groups are spilled at any time and any level.
+/// An unlimited budget that refuses one of every so many requests. Groups spill at any time and on
+/// any level.
 #[derive(Debug)]
 struct Stingy {
     every: u64,
@@ -73,9 +74,9 @@ struct Stingy {
 struct StingyAccount {
     every: u64,
     requests: Arc<AtomicU64>,
-    /// Whether it is of those who can do without.
+    /// True if its holder can continue without the memory.
     may_refuse: bool,
-    /// What it has, once it has anything.
+    /// Bytes held so far; 0 before the first grant.
     held: Mutex<usize>,
 }
 
@@ -92,7 +93,7 @@ impl Resources for Stingy {
 
     fn account(&self, what: &'static str, holder: Holder) -> Box<dyn Account> {
         let (every, requests) = (self.every, Arc::clone(&self.requests));
-        // Who begins to take groups in needs room for some; join tables do not spill.
+        // A new holder of groups needs some memory to start; join tables cannot spill.
         let held = Mutex::new(usize::from(holder == Holder::Keeps));
         Box::new(StingyAccount { every, requests, may_refuse: what != "a join table", held })
     }
@@ -117,12 +118,12 @@ impl Account for StingyAccount {
         Ok(())
     }
 }
-/// Where a table's rows are.
+/// Location of a table's rows.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     InMemory,
     Stored,
-    /// In segments, of which rows have been deleted, and in fresh rows.
+    /// In segments with deleted rows, and in fresh rows.
     Changed(u64),
 }
 
@@ -163,7 +164,7 @@ proptest! {
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
         let expected = expected(&program, &shapes, &tables);
-        // A group that does not fit cannot be spilled, nor can a join table.
+        // Neither a single group that does not fit nor a join table can be spilled.
         match (actual(&program, &sources, threads, Stingy::budget(every)), &expected) {
             (Ok(actual), Ok(expected)) => prop_assert!(expected.allows(&actual), "spilled: {actual:?} {expected:?}\n{program}"),
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
@@ -188,7 +189,7 @@ proptest! {
     }
 }
 
-/// What the random programs are about must be there.
+/// Checks that the features under test occur in the random programs.
 #[test]
 fn texts_that_hardly_repeat_are_read_late() {
     let late = |v: i128| (v % 9 > 0).then_some(v * 7919 % 1000 + 4);
@@ -196,7 +197,7 @@ fn texts_that_hardly_repeat_are_read_late() {
     let source = Table { rows: (0..1501).map(row).collect() }.stored();
     let types: Vec<Type> = source.columns().iter().map(|domain| domain.ty).collect();
     assert_eq!(types, TYPES);
-    // What compares texts is refused.
+    // Comparisons of late strings are refused.
     let (late, twin) = (Expr::Register(LATE), Expr::Register(TWIN));
     let collect = |step: Option<Step>, columns: Vec<Expr>| Pipeline {
         source: 0,
@@ -234,8 +235,8 @@ fn texts_that_hardly_repeat_are_read_late() {
     }
 }
 
-/// Of blocks that follow each other only those are read that may have the first rows, and of the columns that nothing
-/// else asks for only their blocks.
+/// Of consecutive blocks, only those are read that may contain the first rows. Columns that no
+/// other expression reads are loaded from those blocks only.
 #[test]
 fn blocks_without_a_chance_are_never_read() {
     let row = |v: i128| vec![Some(v / 3), Some(v * 7), Some(v % 2), Some(v % 4), Some(v % 900 + 4), Some(v + 4)];
@@ -247,7 +248,7 @@ fn blocks_without_a_chance_are_never_read() {
         (Direction::Descending, vec![], Expr::Register(WIDE), true),
         (Direction::Ascending, vec![], Expr::Register(WIDE), true),
         (Direction::Descending, vec![filter.clone()], Expr::Register(TEXT), true),
-        // It fails for the first row, which is not asked for.
+        // The expression fails for the first row, which is not in the answer.
         (Direction::Descending, vec![filter], quotient, false),
     ] {
         let source = tables[0].stored();
@@ -273,10 +274,12 @@ fn blocks_without_a_chance_are_never_read() {
     }
 }
 
-/// Groups by rows of texts are put together from files, in memory by parts, and in memory by one thread.
+/// Groups by row number of strings are merged from files, in memory in parts, and in memory by one
+/// thread.
 #[test]
 fn equal_texts_of_spilled_groups_are_one() {
-    // Three rows of each integer, most of which have equal texts; the integers have too many values not to determine them.
+    // There are three rows per integer, most of which have equal strings. The integers have so many
+    // values that they may determine the strings.
     let late = |v: i128| (v % 11 > 0).then_some(v % 6000 + if v % 10 == 0 { v / 6000 * 10_000 } else { 0 } + 4);
     let row = |v: i128| vec![Some(v % 300), Some(v % 6000 * 1_000_003), Some(v % 2), Some(v % 4), late(v), Some(v + 4)];
     let tables = [Table { rows: Vec::new() }, Table { rows: (0..18_000).map(row).collect() }];
@@ -313,7 +316,8 @@ fn equal_texts_of_spilled_groups_are_one() {
         spilled += usize::from(budget.0.ledger().snapshot().spilled_bytes > 0);
     }
     assert!(spilled >= 4, "{spilled}");
-    // Groups by texts that nothing determines cannot be parted before all texts are known.
+    // Groups by strings that no other key determines cannot be partitioned before all strings are
+    // known.
     let mut by_text = program.clone();
     if let Sink::Aggregate { keys, .. } = &mut by_text.pipelines[0].sink {
         keys.pop();

@@ -1,4 +1,5 @@
-//! Groups that do not fit in memory: the answer is the same, nothing is left, and files that fail or change are errors.
+//! Tests of groups that do not fit in memory. The answer is the same, no file is left, and failing
+//! or modified files are errors.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use onehop_pipeline::{Account, BatchSourceBuilder, Budget, Error, Expr, Holder, 
 const GROUPS: i64 = 40_000;
 const ROWS_OF_A_GROUP: i64 = 3;
 
-/// Rows of many groups: a key, an integer that is NULL now and then, a double.
+/// Returns rows of many groups: a key, an integer that is NULL at times, a double.
 fn source() -> Arc<dyn Source> {
     let rows: Vec<i64> = (0..GROUPS * ROWS_OF_A_GROUP).collect();
     let key = rows.iter().map(|row| row * 7919 % GROUPS).collect::<Int64Array>();
@@ -31,7 +32,8 @@ fn source() -> Arc<dyn Source> {
     Arc::new(builder.finish())
 }
 
-/// `SELECT k, count(*), count(i), sum(i), min(i), max(i), count(DISTINCT i), sum(d), min(d), var_pop(d) GROUP BY k`
+/// `SELECT k, count(*), count(i), sum(i), min(i), max(i), count(DISTINCT i), sum(d), min(d),
+/// var_pop(d) GROUP BY k`
 fn program() -> Program {
     let (k, i, d) = (Expr::Register(0), Expr::Register(1), Expr::Register(2));
     let aggregates = vec![
@@ -86,21 +88,21 @@ fn groups_that_do_not_fit_are_spilled() {
         assert!(ledger.snapshot().spilled_bytes > 2 << 20, "{threads} {bytes} {:?}", ledger.snapshot());
         assert!(volume.list().unwrap().is_empty());
     }
-    // Without a place for files.
+    // Without a directory for files.
     assert!(matches!(answer(3 << 20, 1), Err(Error::Memory { .. })));
 }
 
 #[test]
 fn partitions_that_do_not_fit_are_spilled_again() {
     let (volume, ledger) = (Arc::new(MemoryVolume::new("memory")), Arc::new(Ledger::default()));
-    // Some 1,250 groups a partition, and room for fewer.
+    // Some 1,250 groups per partition, with memory for fewer.
     let budget = Budget::with_volume(2 << 20, volume, Arc::clone(&ledger));
     let once = Budget::with_volume(12 << 20, Arc::new(MemoryVolume::new("memory")), Arc::default());
     assert_eq!(answer(budget, 1).unwrap(), answer(once.clone(), 1).unwrap());
     assert!(ledger.snapshot().spilled_bytes > once.0.ledger().snapshot().spilled_bytes * 3 / 2);
 }
 
-/// Not much memory, and files with faults.
+/// A small budget with faulty files.
 #[derive(Debug)]
 struct Failing {
     memory: Budget,
@@ -137,7 +139,7 @@ impl Resources for Failing {
 
 #[test]
 fn files_that_fail_are_errors_that_say_where() {
-    // While it is written, and while it is read.
+    // Faults during writes, and during reads.
     for call in [0, 3, 40, 250] {
         match answer(Budget(Failing::new(vec![Fault::FailFrom(call)])), 1) {
             Err(e @ Error::Spill { .. }) => assert!(e.to_string().contains("cannot spill to somewhere: "), "{e}"),
@@ -163,7 +165,7 @@ fn files_that_change_are_errors() {
     }
 }
 
-/// A pipeline's answer, after its rows are in.
+/// Returns a pipeline's answer after its rows have been added.
 fn spilled(budget: Budget) -> Answer {
     let mut execution = Execution::new(program(), vec![source()], budget).unwrap();
     let stage = execution.stage(0).unwrap();
@@ -179,7 +181,7 @@ fn files_that_were_cut_are_errors() {
     assert_eq!(groups.partitions(), 32);
     let file = failing.file.lock().unwrap().take().unwrap();
     let bytes = file.to_vec();
-    // Zeroes from its middle on: what a file is that was made longer than what was written.
+    // Zeros from the middle on, as in a file that is longer than its written part.
     file.try_write_at(bytes.len() as u64 / 2, &vec![0; bytes.len() - bytes.len() / 2], &Ledger::default()).unwrap();
     let mut merger = groups.merger(&Arc::default());
     let error = loop {

@@ -1,5 +1,6 @@
-//! Programs that several devices run together give what a naive interpreter gives, however they are divided; and what happens
-//! when one of the devices does not do as it should. The devices are none: they run programs as the CPU does.
+//! Programs that several devices run together give the answers of a naive interpreter, for any
+//! division, and failing devices are handled. The devices are emulated: they run programs as the
+//! CPU does.
 #![allow(clippy::unwrap_used)]
 
 mod programs;
@@ -22,18 +23,18 @@ use programs::random::program;
 use programs::tables::{BIGINT, COLUMNS, KEY, LATE, Row, TEXT, TWIN, Table, WIDE, rows_of, table};
 use proptest::prelude::*;
 
-/// What a device does wrong.
+/// Fault of a device.
 #[derive(Clone, Copy, Debug, Default)]
 enum Fault {
     #[default]
     None,
-    /// Its driver says something after so many chunks of the answer.
+    /// Its driver reports an error after so many chunks of the answer.
     Fails(usize),
     /// It has too little memory.
     IsFull,
-    /// It works until it is told to stop.
+    /// It runs until it is told to stop.
     Hangs,
-    /// It has no code.
+    /// It has no code for the program.
     Refuses,
 }
 
@@ -158,7 +159,7 @@ fn devices(count: usize) -> (Vec<Arc<Emulated>>, Spread) {
     (all, spread)
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Ran {
     rows: Vec<Row>,
     pipelines: Vec<DeviceRan>,
@@ -166,7 +167,7 @@ struct Ran {
     ledgers: Vec<Arc<Ledger>>,
 }
 
-/// How a run went; refused, it is nothing.
+/// Runs a program; `None` if it is refused.
 fn run(spread: &Spread, execution: &Execution, cancelled: &AtomicBool) -> Option<Result<Ran>> {
     let stored = vec![None; execution.sources().len()];
     let prepared = spread.divide(execution, &Hints { stored, ..Hints::default() }).ok()?;
@@ -190,7 +191,7 @@ fn executed(program: &Program, tables: &[Arc<dyn Source>]) -> Execution {
     Execution::new(program.clone(), tables.to_vec(), 1 << 30).unwrap()
 }
 
-/// On so many devices.
+/// Runs a program on `count` devices.
 fn on(count: usize, program: &Program, sources: &[Arc<dyn Source>]) -> Result<Ran> {
     run(&devices(count).1, &executed(program, sources), &AtomicBool::new(false)).unwrap()
 }
@@ -225,7 +226,8 @@ proptest! {
     }
 }
 
-/// Rows in blocks of which each has keys of its own, so that a group is on one device, beside NULLs that are on all.
+/// Returns rows in blocks with disjoint keys, so that each group is on one device, and NULLs, which
+/// are on all.
 fn facts(rows: i128) -> Table {
     let row = |v: i128| {
         vec![(v % 7 > 0).then_some(v / 300), Some(v), Some(v % 2), Some(v % 4), Some(v % 900 + 4), Some(v + 4)]
@@ -241,7 +243,8 @@ fn key(register: usize, direction: Direction, nulls: Nulls) -> SortKey {
     SortKey { expr: Expr::Register(register), direction, nulls }
 }
 
-/// All sinks, over joins with a table that every device builds, of another source and of the same one.
+/// Returns programs with all sinks, over joins with a table that every device builds, from another
+/// source and from the same one.
 fn programs() -> Vec<Program> {
     let register = Expr::Register;
     let groups = |keys: &[usize]| Sink::Aggregate {
@@ -265,7 +268,8 @@ fn programs() -> Vec<Program> {
         groups(&[TEXT, KEY]),
         groups(&[LATE]),
         Sink::Collect { columns: vec![register(WIDE), register(LATE), register(TEXT)] },
-        // Ties, of which any may be there. The interpreter wants the keys to be the first columns.
+        // The order has ties, in which any row may be returned. The interpreter requires the keys
+        // as the first columns.
         top(vec![key(TEXT, Direction::Descending, Nulls::Last)], &[TEXT]),
         top(
             vec![key(KEY, Direction::Ascending, Nulls::First), key(WIDE, Direction::Descending, Nulls::Last)],
@@ -300,7 +304,7 @@ fn every_sink_can_be_divided() {
                 let ran = on(count, &program, &sources).unwrap_or_else(|e| panic!("{e}\n{program}"));
                 assert!(expected.allows(&ran.rows), "{count}: {:?}\n{program}", ran.rows);
                 let last = ran.pipelines.last().unwrap();
-                // What is in memory is one morsel here.
+                // A table in memory is one morsel here.
                 let shares = if count > 1 && stored { count } else { 0 };
                 let read = last.rows + skipped_rows(last, &*sources[1]);
                 assert_eq!((read, last.shares.len()), (5000, shares), "{program}");
@@ -351,7 +355,7 @@ fn sums_beyond_64_bits_are_exact() {
     }
 }
 
-/// One row of all overflows, wherever it is.
+/// A single row of all overflows, at any position.
 #[test]
 fn an_error_of_one_row_is_the_querys_however_it_is_divided() {
     for at in [0, 1499, 2999] {
@@ -372,7 +376,7 @@ fn an_error_of_one_row_is_the_querys_however_it_is_divided() {
     }
 }
 
-/// Rows that nobody had to read.
+/// Returns the rows that did not have to be read.
 fn skipped_rows(ran: &DeviceRan, source: &dyn Source) -> u64 {
     ran.skipped.iter().flat_map(|skipped| &skipped.morsels).map(|morsel| source.rows(*morsel) as u64).sum()
 }
@@ -399,7 +403,7 @@ fn one_that_fails_stops_the_others() {
         assert_eq!(error.to_string(), wanted);
         assert!(all[0].stopped.load(Relaxed), "{wanted}");
     }
-    // What the CPU would say as well is said first.
+    // Errors that the CPU would also return take precedence.
     let mut table = facts(5000);
     table.rows.iter_mut().for_each(|row| row[WIDE] = Some(i64::MAX.into()));
     let more = Expr::arithmetic(ArithmeticOp::Add, Expr::Register(WIDE), Expr::int(1), BIGINT);
@@ -407,7 +411,7 @@ fn one_that_fails_stops_the_others() {
     let (all, spread) = devices(2);
     *all[0].fault.lock().unwrap() = Fault::IsFull;
     let execution = executed(&failing, &[facts(0).stored(), table.stored()]);
-    // The other may have been stopped before it came to it.
+    // The other device may have been stopped before it reached the error.
     let error = run(&spread, &execution, &AtomicBool::new(false)).unwrap().err().unwrap();
     assert!(matches!(error, Error::OutOfRange { .. } | Error::Memory { .. }), "{error}");
 }
@@ -426,7 +430,7 @@ fn what_nobody_wants_any_more_is_stopped_everywhere() {
     });
     assert!(matches!(error, Error::Cancelled), "{error}");
     assert!(all.iter().all(|device| device.stopped.load(Relaxed)));
-    // Before it began.
+    // Cancelled before it began.
     assert!(matches!(run(&spread, &executed(&program, &sources), &cancelled), Some(Err(Error::Cancelled))));
 }
 
@@ -459,7 +463,7 @@ fn what_all_read_alike_counts_once_and_its_bytes_as_often_as_they_are_moved() {
         assert!((2700..5000).contains(&read), "{read}");
         let count = count as u64;
         assert_eq!((build.rows_scanned, probe.rows_scanned), (9, read), "{count}");
-        // Progress does not know who is told of what, and stops at all there is.
+        // Progress does not know which device counts a source, and is capped at all rows.
         assert!((9 + read..=5009).contains(&ran.done), "{}", ran.done);
         assert_eq!((build.hop(Hop::HostToDevice), probe.hop(Hop::HostToDevice)), (72 * count, 8 * read), "{count}");
         assert_eq!((table.rows, table.moved_bytes, table.launches), (9, 72 * count, count));

@@ -1,10 +1,9 @@
 //! The first rows in an order. Each worker keeps candidates, and all workers share a threshold.
 //!
 //! ```text
-//! rows ─► threshold: reads keys only ─► candidates ─► at 1.5 times the wanted rows: the worst of
-//!             ▲                                       the first rows is offered as threshold,
-//!             │                                       and the others are dropped
-//!             └────────────────────────────────────── ┘
+//! rows ─► threshold: reads keys only ─► candidates ─► at 1.5 times the wanted rows: drop all but
+//!             ▲                                       the first ones, and offer the worst of these
+//!             └───────────────────────────────────────┘
 //! candidates of all workers ─► sorted ─► the first rows ─► put-off columns, of these rows only
 //! ```
 //! A worker that offers a threshold has the wanted number of rows that are at least as good, and

@@ -1,56 +1,59 @@
-//! Which device reads which part of a source.
+//! Division of a source among devices.
 //!
-//! What is divided are *units*, a segment's blocks each: a segment is in one device's memory, so that it is found there again.
-//! Each unit in turn goes to the device that would be done with it first:
+//! The source is divided into *units*, the blocks of one segment each. A segment resides in one
+//! device's memory, so that later queries find it there. Each unit in turn goes to the device that
+//! would finish it first:
 //!
 //! ```text
-//! end(unit, device) = what the device has to do already
-//!                   + rows × bytes a row × (1 / copy rate + share that is not there / rate to the device)
+//! end(unit, device) = work already assigned to the device
+//!                   + rows × bytes per row × (1 / copy rate + missing part / rate to the device)
 //! ```
-//! 1. first what may go to some devices only, for somebody said so;
-//! 2. then what is in a device's memory: elsewhere it would have to be moved, which takes a hundred times as long as reading it;
-//! 3. then the rest, in its order: of a table that is clustered, what a range of the key leaves is on all devices.
+//! 1. first the units that are restricted to some devices by the user;
+//! 2. then the units resident on a device: elsewhere they would have to be moved, which takes a
+//!    hundred times as long as a read;
+//! 3. then the rest, in order: if a table is clustered, the rows that a key range leaves are on all
+//!    devices.
 //!
-//! Within each of these the units that are best off on different devices take turns: else the first half of them would fill
-//! the device that the other half is better off on.
+//! Within each round, units that are best placed on different devices take turns. Otherwise the
+//! first half of the units would fill the device that is best for the other half.
 //!
-//! Units count by their rows and not by their bytes, so that a query of other columns divides the table as the one before did,
-//! and finds the columns that both read. A way that leads through another NUMA node is taken for longer by [`DETOUR`]: with
-//! nothing else to tell them apart, the near device gets it. Of equals the first.
+//! Units are weighted by rows, not by bytes, so that queries of different columns divide a table in
+//! the same way and find their common columns. A path through another NUMA node counts as longer by
+//! [`DETOUR`]: if nothing else differs, the near device gets the unit. Ties go to the first device.
 
 use std::ops::Range;
 
-/// By how much a way through another node counts as longer.
+/// Factor by which a path through another node counts as longer.
 const DETOUR: f64 = 1.125;
 
-/// In so many rounds units are given away.
+/// Number of rounds in which units are assigned.
 const ROUNDS: usize = 3;
 
-/// What goes to one device as a whole.
+/// Part of a source that goes to one device as a whole.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unit {
     /// Its morsels.
     pub morsels: Vec<Range<usize>>,
     pub rows: u64,
-    /// Of each device, the part of it that is in its memory, from 0 to 1; none of it anywhere if there are no parts.
+    /// For each device, the resident fraction, from 0 to 1; empty if no part is resident anywhere.
     pub resident: Vec<f64>,
-    /// Which devices it may go to; any, if there are none.
+    /// True for devices that the unit may go to; if there is none, it may go to any.
     pub allowed: Vec<bool>,
-    /// Which devices are near its storage; all, if there are none.
+    /// True for devices near its storage; all if empty.
     pub near: Vec<bool>,
 }
 
-/// How fast a device is, in seconds a byte.
+/// Speeds of a device, in seconds per byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Reading what is there.
+    /// Reading resident bytes.
     pub read: f64,
-    /// Moving it there.
+    /// Moving bytes to the device.
     pub moved: f64,
 }
 
 impl Unit {
-    /// A morsel by itself.
+    /// Creates a unit of a single morsel.
     pub fn of(morsel: usize, rows: u64) -> Self {
         Self { morsels: std::iter::once(morsel..morsel + 1).collect(), rows, ..Self::default() }
     }
@@ -63,7 +66,7 @@ impl Unit {
         self.resident.get(device).copied().unwrap_or(0.0)
     }
 
-    /// In which round it is given away.
+    /// Returns the round in which it is assigned.
     fn round(&self) -> usize {
         let is_there = self.resident.iter().any(|part| *part > 0.0);
         match (self.allowed.contains(&true), is_there) {
@@ -73,7 +76,7 @@ impl Unit {
         }
     }
 
-    /// Seconds of a device that reads so many bytes a row.
+    /// Returns the seconds on a device for `row_bytes` bytes per row.
     fn time_on(&self, device: usize, pace: Pace, row_bytes: f64) -> f64 {
         let way = if self.near.get(device).copied().unwrap_or(true) { 1.0 } else { DETOUR };
         let moved = (1.0 - self.resident_on(device)) * pace.moved * way;
@@ -81,7 +84,7 @@ impl Unit {
     }
 }
 
-/// The units in the order in which they are given away.
+/// Returns the units in order of assignment.
 fn turns<'a>(units: &'a [Unit], paces: &[Pace], row_bytes: f64) -> Vec<&'a Unit> {
     let mut before = vec![[0u64; ROUNDS]; paces.len()];
     let turn = |unit: &'a Unit| {
@@ -99,7 +102,7 @@ fn turns<'a>(units: &'a [Unit], paces: &[Pace], row_bytes: f64) -> Vec<&'a Unit>
     turns.into_iter().map(|(.., unit)| unit).collect()
 }
 
-/// Of each device the morsels that it reads, ascending.
+/// Returns the morsels that each device reads, ascending.
 pub(super) fn divide(units: &[Unit], paces: &[Pace], row_bytes: f64) -> Vec<Vec<u32>> {
     let mut shares: Vec<Vec<u32>> = vec![Vec::new(); paces.len()];
     let mut busy = vec![0.0; paces.len()];
@@ -118,10 +121,10 @@ pub(super) fn divide(units: &[Unit], paces: &[Pace], row_bytes: f64) -> Vec<Vec<
 mod tests {
     use super::*;
 
-    /// A card: 4 TB/s, and 50 GB/s to it.
+    /// A GPU with 4 TB/s of memory bandwidth and 50 GB/s from the host.
     const CARD: Pace = Pace { read: 0.25e-12, moved: 20e-12 };
 
-    /// Of so many rows each, in their order.
+    /// Creates units of these rows, in order.
     fn units(rows: &[u64]) -> Vec<Unit> {
         rows.iter().enumerate().map(|(at, rows)| Unit::of(at, *rows)).collect()
     }
@@ -134,7 +137,7 @@ mod tests {
     fn what_is_nowhere_is_dealt_out_in_turn() {
         assert_eq!(divided(&units(&[10; 5]), 2), [vec![0, 2, 4], vec![1, 3]]);
         assert_eq!(divided(&units(&[10; 7]), 3), [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
-        // Fewer than devices, and none.
+        // Fewer units than devices, and none.
         assert_eq!(divided(&units(&[10]), 3), [vec![0], vec![], vec![]]);
         assert_eq!(divided(&[], 2), [vec![], Vec::<u32>::new()]);
     }
@@ -154,21 +157,21 @@ mod tests {
     #[test]
     fn what_is_there_is_read_there() {
         let mut all = units(&[10; 8]);
-        // Four on the second, of which one is half there.
+        // Four units are resident on the second device, one of them by half.
         for (at, part) in [(0, 1.0), (1, 1.0), (2, 0.5), (3, 1.0)] {
             all[at].resident = vec![0.0, part];
         }
         assert_eq!(divided(&all, 2), [vec![4, 6], vec![0, 1, 2, 3, 5, 7]]);
-        // All of it there: moving some of it takes longer than reading the rest.
+        // All are resident there: moving any of them takes longer than reading the rest.
         all.iter_mut().for_each(|unit| unit.resident = vec![0.0, 1.0]);
         assert_eq!(divided(&all, 2), [vec![], (0..8).collect::<Vec<u32>>()]);
-        // A half on each: each reads its own, however many there are.
+        // A half is resident on each device: each reads its own, for any number of units.
         let mut many = units(&[10; 400]);
         many.iter_mut()
             .enumerate()
             .for_each(|(at, unit)| unit.resident = vec![f64::from(at < 200), f64::from(at >= 200)]);
         assert_eq!(divided(&many, 2), [(0..200).collect::<Vec<u32>>(), (200..400).collect()]);
-        // On both: evenly.
+        // All are resident on both devices: they are divided evenly.
         all.iter_mut().for_each(|unit| unit.resident = vec![1.0, 1.0]);
         assert_eq!(divided(&all, 2), [vec![0, 2, 4, 6], vec![1, 3, 5, 7]]);
     }
@@ -179,7 +182,7 @@ mod tests {
         all[5].allowed = vec![false, true];
         all[4].allowed = vec![false, true];
         all[4].resident = vec![1.0, 0.0];
-        // None of them is here: nobody has said anything.
+        // None of the allowed devices is present, so the restriction does not apply.
         all[0].allowed = vec![false, false];
         assert_eq!(divided(&all, 2), [vec![0, 1, 2], vec![3, 4, 5]]);
     }
@@ -191,7 +194,7 @@ mod tests {
         let shares = divided(&all, 2);
         assert_eq!((shares[0].len(), shares[1].len()), (17, 19));
         assert_eq!(shares[1][0], 0);
-        // One disk each.
+        // One disk per device.
         all.iter_mut().enumerate().for_each(|(at, unit)| unit.near = vec![at < 18, at >= 18]);
         assert_eq!(divided(&all, 2), [(0..18).collect::<Vec<u32>>(), (18..36).collect()]);
     }

@@ -1,22 +1,23 @@
-//! What came of a pipeline on several devices, told as of one, with what came of it on each.
+//! Execution statistics of a pipeline on several devices, combined and per device.
 //!
-//! The last pipeline is what they have divided: rows, bytes and what was ruled out add up. All others were carried through by each
-//! of them alike: rows and tables are those of the first, bytes are what was moved for all. Times are those of the last to be done.
+//! The devices divide the last pipeline: its rows, bytes and skipped morsels add up. Each device
+//! runs all other pipelines in full: their rows and tables are those of the first device, their
+//! bytes are totals. Times are those of the device that finished last.
 
 use super::ShareProgram;
 use crate::backend::{Compiled, DeviceRan, ShareRan, Streamed};
 use crate::cpu::{Skipped, StepRows, TopFacts};
 
-/// Whether devices have divided a pipeline, or each has carried all of it through.
+/// Distribution of a pipeline: the devices divide it, or each runs all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Divided {
     Yes,
     No,
 }
 
-/// Of each pipeline, given what each device says of each.
+/// Combines the statistics of each pipeline over the devices.
 pub(super) fn together(shares: &[ShareProgram], mut ran: Vec<Vec<DeviceRan>>) -> Vec<DeviceRan> {
-    // Who has done all of it alone has nothing to be told apart.
+    // A single device needs no separate statistics.
     if let [only] = ran.as_mut_slice() {
         return shares.first().map_or_else(Vec::new, |share| {
             only.iter_mut().for_each(|ran| in_whole_source(share, ran));
@@ -38,7 +39,7 @@ pub(super) fn together(shares: &[ShareProgram], mut ran: Vec<Vec<DeviceRan>>) ->
     (0..pipelines).map(of).collect()
 }
 
-/// Morsels by their numbers in the whole source.
+/// Translates the numbers of morsels to those in the whole source.
 fn in_whole_source(share: &ShareProgram, ran: &mut DeviceRan) {
     let morsels = ran.skipped.iter_mut().flat_map(|skipped| &mut skipped.morsels);
     morsels.for_each(|morsel| *morsel = share.share.number(*morsel));
@@ -87,7 +88,7 @@ fn add(all: &mut DeviceRan, ran: &DeviceRan, divided: Divided) {
     all.rows_out += ran.rows_out;
     all.morsels_skipped += ran.morsels_skipped;
     ran.skipped.iter().for_each(|skipped| add_skipped(&mut all.skipped, skipped));
-    // Nobody counts, or all do.
+    // Either all devices count steps, or none.
     all.steps.resize(all.steps.len().max(ran.steps.len()), StepRows::default());
     for (rows, other) in all.steps.iter_mut().zip(&ran.steps) {
         rows.rows_in += other.rows_in;

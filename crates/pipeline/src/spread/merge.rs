@@ -1,14 +1,16 @@
-//! What several devices' answers come to together: a program of the same kind, over their rows, on the CPU.
+//! Merge of several devices' answers: a program of the same kind runs over their rows on the CPU.
 //!
 //! ```text
-//! each device                      its rows together
-//! aggregate by keys ...            aggregate by the same keys: sums of sums and of counts, least of least, greatest of greatest
-//! first n by keys of columns       first n by the same keys, which are among the columns by then
-//! collect columns                  as they are
+//! each device                   merge
+//! aggregate by keys ...         aggregate by the same keys: sums of sums and of counts,
+//!                               minimum of minimums, maximum of maximums
+//! first n by keys of columns    first n by the same keys, which are columns by then
+//! collect columns               unchanged
 //! ```
-//! Sums are exact, and so are sums of them: one that 64 bits do not hold is added up in two halves, of 63 bits and what is above
-//! them. What is not exact, or not a function of what the parts have come to, is refused: sums and variances of doubles, and
-//! whatever counts equal values once.
+//! Sums are exact, and so are sums of sums. A sum that does not fit 64 bits is added in two halves,
+//! of the low 63 bits and the bits above. Functions that are not exact, or not determined by the
+//! partial results, are refused: sums and variances of doubles, and all functions that count equal
+//! values once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,25 +26,25 @@ pub(super) type Chunks = Vec<Vec<ResultColumn>>;
 /// Bits of the lower half of a sum.
 const LOW_BITS: u32 = 63;
 
-/// How answers are put together.
+/// Merge of the devices' answers.
 #[derive(Clone, Debug)]
 pub(super) struct Merge {
-    /// What each device's answer has.
+    /// Domains of each device's answer.
     columns: Vec<Domain>,
     how: How,
 }
 
 #[derive(Clone, Debug)]
 enum How {
-    /// As they come.
+    /// Rows are passed on as they arrive.
     Rows,
-    /// By so many keys; of each other column how.
+    /// Grouped by the leading keys; `adds` has the merge of each other column.
     Groups { keys: usize, adds: Vec<Add> },
-    /// The first rows by some of the columns, and how many of these are wanted.
+    /// The first rows by some of the columns, and the number of columns in the answer.
     Top { rows: usize, keys: Vec<SortKey>, wanted: usize },
 }
 
-/// What is made of a group's values of several devices.
+/// Merge of one column's values of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Add {
     Count,
@@ -51,7 +53,7 @@ enum Add {
     Greatest,
 }
 
-/// What the devices are to run, and what is made of their answers.
+/// Returns the program of the devices, and the merge of their answers.
 pub(super) fn parted(program: &Arc<Program>, shapes: &[Shape]) -> std::result::Result<(Arc<Program>, Merge), Refusal> {
     let (Some(last), Some(shape)) = (program.pipelines.last(), shapes.last()) else {
         return Err(Refusal("a program without pipelines".into()));
@@ -89,7 +91,8 @@ fn add_of(aggregate: &Aggregate, domain: &Domain) -> std::result::Result<Add, Re
     }
 }
 
-/// The columns of which the first rows are known when those of several devices are compared, if keys are missing.
+/// Returns the columns needed to compare the first rows of several devices, if keys are missing
+/// among them, and the merge.
 fn top(
     rows: usize,
     keys: &[SortKey],
@@ -99,7 +102,8 @@ fn top(
     let wanted = columns.len();
     let (mut all, mut domains) = (columns.to_vec(), shape.outputs.clone());
     let mut place_of = |key: &SortKey| -> Result<usize> {
-        // Expressions are equal if they are told alike: registers and constants are, and all of their operators.
+        // Expressions are equal if they print alike: their printed form is unique for registers,
+        // constants and operators.
         let text = key.expr.to_string();
         if let Some(place) = all.iter().position(|column| column.to_string() == text) {
             return Ok(place);
@@ -116,12 +120,12 @@ fn top(
 }
 
 impl Merge {
-    /// Whether rows leave as they come.
+    /// Returns true if rows are passed on as they arrive.
     pub fn passes_on(&self) -> bool {
         matches!(self.how, How::Rows)
     }
 
-    /// What one device's answer comes to by itself.
+    /// Returns the answer for a single device's chunk.
     pub fn alone(&self, mut chunk: Vec<ResultColumn>) -> Vec<ResultColumn> {
         if let How::Top { wanted, .. } = self.how {
             chunk.truncate(wanted);
@@ -129,7 +133,7 @@ impl Merge {
         chunk
     }
 
-    /// The answer. Blocks until it is there.
+    /// Merges the answers. Blocks until the result exists.
     ///
     /// # Errors
     /// [`Error::Memory`], those of files, [`Error::Cancelled`].
@@ -155,9 +159,9 @@ impl Merge {
     }
 }
 
-/// Runs one pipeline over rows that are in memory.
+/// Runs one pipeline over rows in memory.
 fn run(sink: Sink, domains: &[Domain], rows: Chunks, budget: &Budget, cancelled: &AtomicBool) -> Result<Chunks> {
-    // The room is held until the answer is there.
+    // The reservation is held until the answer exists.
     let (source, _room) = BatchSource::of_answers("the answers of several devices", domains, rows, budget)?;
     let threads =
         std::thread::available_parallelism().map_or(1, usize::from).min(crate::Source::morsels(&source)).max(1);
@@ -166,11 +170,12 @@ fn run(sink: Sink, domains: &[Domain], rows: Chunks, budget: &Budget, cancelled:
     cpu::run_until(&mut execution, threads, cancelled)
 }
 
-/// Groups of several devices, in which sums that 64 bits do not hold are two columns: the lower bits, and above them.
+/// Groups of several devices. Sums that do not fit 64 bits are two columns: the low bits, and the
+/// bits above.
 struct Halved<'a> {
     keys: usize,
     adds: &'a [Add],
-    /// Of each column that is no key.
+    /// For each column that is no key: true if it is halved.
     is_halved: Vec<bool>,
     answers: Chunks,
 }
@@ -192,7 +197,7 @@ impl<'a> Halved<'a> {
         Self { keys, adds, is_halved, answers }
     }
 
-    /// What is added up, of all columns but the keys.
+    /// Returns the aggregates of all columns but the keys.
     fn aggregates(&self) -> Vec<Aggregate> {
         let mut next = self.keys;
         let mut aggregates = Vec::with_capacity(2 * self.adds.len());
@@ -222,7 +227,7 @@ impl<'a> Halved<'a> {
         keys.iter().cloned().chain(others).collect()
     }
 
-    /// A chunk of the answer, as one device would have given it.
+    /// Returns a chunk of the answer in the form of a single device.
     fn whole(&self, chunk: Vec<ResultColumn>) -> Result<Vec<ResultColumn>> {
         let mut columns = chunk.into_iter();
         let mut answer: Vec<ResultColumn> = columns.by_ref().take(self.keys).collect();
@@ -245,7 +250,7 @@ fn is_wide(column: &ResultColumn) -> bool {
     values.iter().enumerate().any(|(row, value)| is_valid(row) && i64::try_from(*value).is_err())
 }
 
-/// The integers of a column of sums, whatever those of NULLs are.
+/// Returns the integers of a column of sums. Those of NULLs are arbitrary.
 fn integers(column: &ResultColumn) -> Vec<i128> {
     match &column.values {
         ResultValues::Int(values) => values.iter().map(|value| i128::from(*value)).collect(),
@@ -254,7 +259,8 @@ fn integers(column: &ResultColumn) -> Vec<i128> {
     }
 }
 
-/// A sum's lower bits, and what is above them: a sum of 2^63 integers of 64 bits has 63 bits above.
+/// Splits sums into their low bits and the bits above. A sum of 2^63 integers of 64 bits has 63
+/// bits above.
 fn halves(column: &ResultColumn) -> Vec<ResultColumn> {
     let values = integers(column);
     let half = |of: &dyn Fn(i128) -> i128| ResultColumn {
@@ -264,14 +270,15 @@ fn halves(column: &ResultColumn) -> Vec<ResultColumn> {
     vec![half(&|value| value & ((1 << LOW_BITS) - 1)), half(&|value| value >> LOW_BITS)]
 }
 
-/// The opposite. All rows there can be come to no more than 128 bits hold.
+/// Joins the halves of sums. The sum over all possible rows fits 128 bits.
 fn joined(low: &ResultColumn, high: &ResultColumn) -> ResultColumn {
     let sums = integers(low).into_iter().zip(integers(high));
     let values = sums.map(|(low, high)| (high << LOW_BITS).wrapping_add(low)).collect();
     ResultColumn { values: ResultValues::Wide(values), valid: low.valid.clone() }
 }
 
-/// Counts are never NULL, and are as many as there are rows.
+/// Converts counts, which are never NULL and fit 64 bits, since they do not exceed the number of
+/// rows.
 fn counts(column: &ResultColumn) -> ResultColumn {
     let values = integers(column).into_iter().map(|count| count as i64).collect();
     ResultColumn { values: ResultValues::Int(values), valid: None }
@@ -289,7 +296,7 @@ mod tests {
         ResultColumn { values, valid }
     }
 
-    /// What is made of an aggregate of a column, of these answers.
+    /// Returns the merge of an aggregate of a column over these answers.
     fn added(aggregate: Aggregate, of: Domain, answers: Vec<ResultColumn>) -> ResultColumn {
         let sink = Sink::Aggregate { keys: vec![], aggregates: vec![aggregate] };
         let pipeline = Pipeline { source: 0, columns: vec![0], steps: vec![], sink };

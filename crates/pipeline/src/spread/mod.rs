@@ -1,18 +1,23 @@
-//! Several devices as one: each runs the program over a part of what its last pipeline reads, and what they answer is put together
-//! on the CPU.
+//! Several devices as one. Each device runs the program over a part of the last pipeline's source,
+//! and the CPU merges their answers.
 //!
 //! ```text
 //!              ┌─ share of the last source, whole build sources ─► device 0 ─ partial answer ─┐
-//! program ─────┼─ share ...                                      ─► device 1 ─ ...            ─┼─► merge ─► the answer
-//! (divide.rs)  └─ ...                                                                          ─┘  (merge.rs)
+//! program ─────┼─ share ...                                      ─► device 1 ─ ...            ─┼─► merge
+//! (divide.rs)  └─ ...                                                                          ─┘
 //! ```
-//! - What is divided are the segments of the source of the last pipeline, each of which goes to one device as a whole
-//!   ([`divide`]). Join tables are built by every device that has a share, once, from all of their rows.
-//! - A [`Spread`] knows no device: whatever runs programs can be one of its parts. Each part refuses, runs and fails by itself.
-//! - An answer is what one device would have given: the same rows, and the same errors of data, for these are of single rows
-//!   and do not know which others are read beside them. Of several errors of data the one of the first device is told.
-//! - When one part fails, or nobody wants the answer any more, all others are stopped before anything is said.
-//! - What all of them read alike counts once for rows and blocks, and as often as it was moved for bytes.
+//! - The segments of the last pipeline's source are divided. Each segment goes to one device as a
+//!   whole ([`divide`]). Every device with a share builds the join tables, once, from all of their
+//!   rows.
+//! - A [`Spread`] knows nothing about its devices: any [`Backend`] can be one of its parts. Each
+//!   part refuses, runs and fails independently.
+//! - The answer is that of a single device: the same rows, and the same errors of data. Such errors
+//!   concern single rows, and do not depend on the other rows that are read. Of several errors of
+//!   data, that of the first device is returned.
+//! - If one part fails, or the client no longer wants the answer, all other parts are stopped
+//!   before the call returns.
+//! - Sources that all devices read count once for rows and blocks. For bytes they count as often as
+//!   they were moved.
 
 mod divide;
 mod facts;
@@ -36,7 +41,7 @@ use crate::{Result, Source};
 /// Devices, each with its morsels.
 type Shares<'a> = Vec<(&'a Arc<dyn Backend>, Vec<u32>)>;
 
-/// From this part of the fastest rate on a device counts as fast as the fastest.
+/// Fraction of the fastest rate from which a device counts as the fastest.
 const ALIKE: f64 = 0.8;
 
 /// Several devices that run programs together.
@@ -52,47 +57,47 @@ pub struct Spread {
 pub struct SpreadProgram {
     shares: Vec<ShareProgram>,
     merge: Merge,
-    /// Rows of all pipelines' sources, as one device would read them.
+    /// Rows of all pipelines' sources, each read once.
     all_rows: u64,
-    /// Of each source of the shares' programs, which of the program's it is.
+    /// Number of the program's source for each source of the shares' programs.
     sources: Vec<usize>,
     /// The one of them that is divided.
     divided: usize,
 }
 
-/// What one of them runs.
+/// The part of a program that one device runs.
 #[derive(Debug)]
 pub struct ShareProgram {
     backend: Arc<dyn Backend>,
     prepared: Arc<dyn Prepared>,
-    /// Of the last pipeline's source.
+    /// Its share of the last pipeline's source.
     share: Share,
 }
 
 impl ShareProgram {
-    /// The device.
+    /// Returns the device.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// What it runs there.
+    /// Returns the program that it runs.
     pub fn prepared(&self) -> &Arc<dyn Prepared> {
         &self.prepared
     }
 
-    /// What it will take.
+    /// Returns the estimated cost of its part.
     pub fn estimate(&self) -> Estimate {
         self.prepared.estimate()
     }
 
-    /// Rows that are read there and nowhere else.
+    /// Returns the rows that only this device reads.
     pub fn rows(&self) -> u64 {
         self.share.all_rows()
     }
 }
 
 impl Spread {
-    /// Of some devices, in the order that they are preferred in where nothing else tells them apart.
+    /// Creates a spread over devices. Their order decides between otherwise equal devices.
     pub fn new(devices: Vec<Arc<dyn Backend>>) -> Self {
         let name = devices.iter().map(|device| device.name()).collect::<Vec<_>>().join(",");
         let mut kinds: Vec<(&str, usize)> = Vec::new();
@@ -108,10 +113,11 @@ impl Spread {
         Self { name, description, devices }
     }
 
-    /// As [`Backend::prepare`], with what each device is to do.
+    /// Prepares a program as [`Backend::prepare`] does, and returns each device's part.
     ///
     /// # Errors
-    /// Why they cannot do it together, or the first of them by itself.
+    /// The reason why the devices cannot run it together, or why the first refusing device cannot
+    /// run its part.
     pub fn divide(&self, execution: &Execution, hints: &Hints) -> std::result::Result<SpreadProgram, Refusal> {
         let (program, merge) = parted(execution.program(), execution.shapes())?;
         let Some(number) = program.pipelines.last().map(|last| last.source) else {
@@ -120,7 +126,7 @@ impl Spread {
         let source = &execution.sources()[number];
         let shares =
             self.shares(source, stored_of(hints, number), hints.sites.get(number).map_or(&[], Vec::as_slice))?;
-        // Another pipeline that reads the same reads all of it.
+        // Another pipeline with the same source reads all of it.
         let is_shared = program.pipelines.iter().rev().skip(1).any(|pipeline| pipeline.source == number);
         let place = if is_shared { execution.sources().len() } else { number };
         let program = if is_shared { reading(&program, place) } else { program };
@@ -139,7 +145,8 @@ impl Spread {
         Ok(SpreadProgram { shares: programs, merge, all_rows, sources, divided: place })
     }
 
-    /// The devices that have something to read, each with its morsels; the first one, if there is nothing.
+    /// Returns the devices that have something to read, each with its morsels; the first device if
+    /// there is nothing to read.
     fn shares(
         &self,
         source: &Arc<dyn Source>,
@@ -166,7 +173,7 @@ impl Spread {
         Ok(shares)
     }
 
-    /// The segments of a source.
+    /// Returns the segments of a source.
     fn units(&self, source: &dyn Source, stored: &Stored, sites: &[Site]) -> Vec<Unit> {
         let mut units: Vec<Unit> = vec![Unit::default(); stored.blocks.segments().len()];
         for run in stored.blocks.runs() {
@@ -183,7 +190,7 @@ impl Spread {
                     self.devices.iter().map(|device| site.devices.iter().any(|n| n == device.name())).collect();
             }
             if let Some(node) = site.node {
-                // A device that nobody knows the node of is as near as any.
+                // A device of unknown node counts as near.
                 unit.near = self.devices.iter().map(|device| device.node().is_none_or(|of| of == node)).collect();
             }
         }
@@ -191,24 +198,25 @@ impl Spread {
     }
 }
 
-/// Seconds a byte of several devices. What has been measured of two of one kind differs a little: all that is nearly as fast as
-/// the fastest counts as that, so that they are given the same in every process.
+/// Returns the seconds per byte of several devices. Measured rates of equal devices differ
+/// slightly. Rates near the fastest count as the fastest, so that every process divides work in the
+/// same way.
 fn levelled(rates: impl Iterator<Item = f64> + Clone) -> impl Iterator<Item = f64> {
     let fastest = rates.clone().fold(1.0, f64::max);
     rates.map(move |rate| 1.0 / if rate < fastest * ALIKE { rate.max(1.0) } else { fastest })
 }
 
-/// Where the rows of a source are stored.
+/// Returns the storage of a source's rows.
 fn stored_of(hints: &Hints, source: usize) -> Option<&Stored> {
     hints.stored.get(source).and_then(Option::as_ref)
 }
 
-/// Rows that are in memory only, a morsel each.
+/// Returns rows that are in memory only, one unit per morsel.
 fn morsels(source: &dyn Source) -> Vec<Unit> {
     (0..source.morsels()).map(|morsel| Unit::of(morsel, source.rows(morsel) as u64)).collect()
 }
 
-/// The same program, whose last pipeline reads another source.
+/// Returns the same program with another source for the last pipeline.
 fn reading(program: &Arc<Program>, source: usize) -> Arc<Program> {
     let mut program = Program::clone(program);
     if let Some(last) = program.pipelines.last_mut() {
@@ -217,7 +225,8 @@ fn reading(program: &Arc<Program>, source: usize) -> Arc<Program> {
     Arc::new(program)
 }
 
-/// What a device runs that has a share of a source, which its program finds at another place.
+/// Returns the execution of a device with a share of a source, which its program finds at another
+/// index.
 fn with_share(
     execution: &Execution,
     hints: &Hints,
@@ -246,10 +255,11 @@ fn with_share(
     (execution.of_parts(program, sources), hints)
 }
 
-/// What of a source's segments is in the memory of devices.
+/// The resident part of a source's segments on each device.
 struct Resident<'a> {
     stored: &'a Stored,
-    /// Of each device, if any of it is there; and whether that is all of it.
+    /// For each device with a resident part: its residency, and true if all of the source is
+    /// resident.
     devices: Vec<Option<(&'a dyn Residency, bool)>>,
 }
 
@@ -258,14 +268,14 @@ impl<'a> Resident<'a> {
         let all = stored.bytes();
         let of = |device: &'a Arc<dyn Backend>| {
             let residency = device.residency()?;
-            // What is true of the whole need not be asked of every segment.
+            // If the whole source is resident, segments need not be checked one by one.
             let bytes = residency.resident_bytes(stored);
             (bytes > 0).then_some((residency, bytes == all))
         };
         Self { stored, devices: devices.iter().map(of).collect() }
     }
 
-    /// Of each device the part of a segment's blocks that is there.
+    /// Returns, for each device, the resident fraction of a segment's blocks.
     fn parts(&self, segment: usize, morsels: &[std::ops::Range<usize>]) -> Vec<f64> {
         if self.devices.iter().all(Option::is_none) {
             return Vec::new();
@@ -282,7 +292,7 @@ impl<'a> Resident<'a> {
 }
 
 impl SpreadProgram {
-    /// What each device that has anything to read is to do.
+    /// Returns the part of each device that has something to read.
     pub fn shares(&self) -> &[ShareProgram] {
         &self.shares
     }
@@ -297,7 +307,7 @@ impl Backend for Spread {
         &self.description
     }
 
-    /// Of all of them at once.
+    /// Returns the combined rates of all devices.
     fn rates(&self) -> Result<Rates> {
         let mut all: Option<Rates> = None;
         for device in &self.devices {

@@ -1,7 +1,8 @@
-//! A table in the memory of several devices: each segment in that of one, so that together they hold what none of them could.
+//! Residency of a table over several devices: each segment is in the memory of one device, so
+//! together they hold more than any of them could.
 //!
-//! It is divided as a query over it would be, so that the query finds it. What is somewhere already stays there, whole or with
-//! the columns that it lacks.
+//! A table is divided as a query over it would be, so that queries find its segments. Segments that
+//! are already resident stay on their device, and missing columns are added there.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl Residency for Spread {
         self.residencies().map(|residency| residency.evict(columns)).sum()
     }
 
-    /// What is on several of them counts once.
+    /// Columns that are resident on several devices count once.
     fn resident_bytes(&self, stored: &Stored) -> u64 {
         let of_run = |run: &onehop_segment::BlockRun| {
             let of = stored.part([(run.segment, run.places.clone())]);

@@ -1,13 +1,15 @@
-//! Runs a program on several devices: a thread for each, and the caller's, which takes what they send.
+//! Execution of a program on several devices: one thread per device, while the caller's thread
+//! receives their chunks.
 //!
 //! ```text
-//! device threads ─ chunks, one on its way ─► the caller: rows leave as they come, partial answers wait
-//!                                            all have ended ─► merge ─► the answer leaves
+//! device threads ─ channel of one chunk ─► the caller: passes rows on, or collects partial answers
+//!                                          all have ended ─► merge ─► emits the answer
 //! ```
-//! The first that fails stops the others; so does whoever takes the answer, and whoever cancels. The caller hears of that within
-//! [`LOOKS`], the devices as soon as they would hear of it themselves. All threads have ended when this returns, whatever it
-//! returns. What is said then: the error of whoever takes the answer; else that of the data, for any processor would have it;
-//! else that the query was cancelled; else that of the first device.
+//! The first failing device stops the others. So does an error of the consumer of the answer, or a
+//! cancellation. The caller notices a cancellation within [`LOOKS`], and devices as soon as they
+//! would by themselves. All threads have ended when this returns, with any result. An error of the
+//! consumer takes precedence. Next come errors of data, which any processor would return, then a
+//! cancellation, then the error of the first device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,10 +26,10 @@ use crate::backend::{Control, DeviceRan, Estimate, Prepared, Take};
 use crate::cpu::ResultColumn;
 use crate::{Error, Result};
 
-/// How often the caller looks whether anybody still wants the answer.
+/// Interval at which the caller checks for a cancellation.
 const LOOKS: Duration = Duration::from_millis(2);
 
-/// How a device got on.
+/// Result of one device.
 type Ended = Result<Vec<DeviceRan>>;
 
 impl Prepared for SpreadProgram {
@@ -61,7 +63,7 @@ impl Prepared for SpreadProgram {
                 false => take(self.merge.alone(chunk)),
             };
             let taken = receive(&chunks, control.cancelled, &stop, &mut give);
-            // Whoever still sends is not kept waiting.
+            // Devices that still send do not wait.
             drop(chunks);
             (running.into_iter().map(join).collect::<Vec<Ended>>(), taken)
         });
@@ -80,12 +82,13 @@ impl Prepared for SpreadProgram {
 }
 
 impl SpreadProgram {
-    /// Whether what a device gives is a part of what becomes the answer.
+    /// Returns true if a device's rows are only partial results of the answer.
     fn is_partial(&self) -> bool {
         self.shares.len() > 1 && !self.merge.passes_on()
     }
 
-    /// Progress: what each device reads alike is told by each, and never more than there is.
+    /// Reports progress. Each device reports the sources that all of them read, so the sum is
+    /// capped at all rows.
     fn did_rows(&self, done: &AtomicU64, more: u64, control: &Control<'_>) {
         let before = done.fetch_add(more, Relaxed).min(self.all_rows);
         let now = before.saturating_add(more).min(self.all_rows);
@@ -121,8 +124,9 @@ impl SpreadProgram {
         })
     }
 
-    /// Of each source of a share's program its ledger; and, if that is one of its own, whose it is: what every device reads is
-    /// told by the first, but for the bytes.
+    /// Returns the ledger of each source of a share's program. For a ledger of the share's own,
+    /// also returns the ledger of the source. Sources that every device reads are counted for the
+    /// first device only, except for moved bytes.
     fn ledgers(&self, nth: usize, control: &Control<'_>) -> Vec<(Arc<Ledger>, Option<Arc<Ledger>>)> {
         let of = |(place, number): (usize, &usize)| {
             let of = control.ledgers.get(*number).cloned().unwrap_or_default();
@@ -134,7 +138,8 @@ impl SpreadProgram {
         self.sources.iter().enumerate().map(of).collect()
     }
 
-    /// What each pipeline came to on each device, or what is said of all that went wrong.
+    /// Returns the statistics of each pipeline on each device, or the error with the highest
+    /// precedence.
     fn outcome(&self, ended: Vec<Ended>, control: &Control<'_>) -> Result<Vec<Vec<DeviceRan>>> {
         let mut of_device = None;
         let mut ran = Vec::with_capacity(ended.len());
@@ -142,7 +147,7 @@ impl SpreadProgram {
         for (share, ended) in self.shares.iter().zip(ended) {
             match ended {
                 Ok(of) => ran.push(of),
-                // It was told to stop, or had nobody to send to.
+                // The device was told to stop, or its receiver is gone.
                 Err(Error::Cancelled) => {}
                 Err(e @ (Error::Device { .. } | Error::Unsupported(_))) => drop(of_device.get_or_insert(e)),
                 Err(Error::Memory { what, needed, available }) => {
@@ -161,7 +166,7 @@ impl SpreadProgram {
     }
 }
 
-/// Takes what devices send, until the last has ended or nobody wants it any more.
+/// Receives the devices' chunks until the last device has ended or the consumer fails.
 fn receive(
     chunks: &Receiver<Vec<ResultColumn>>,
     cancelled: &AtomicBool,
@@ -187,7 +192,8 @@ fn join(running: Result<ScopedJoinHandle<'_, Ended>>) -> Ended {
     }
 }
 
-/// Bytes that were moved, as whoever reads the same besides has counted all else.
+/// Adds moved bytes of a source to its ledger. All else is counted by the device that reads the
+/// same source.
 fn count_moved(counted: &Ledger, to: &Ledger) {
     let counted = counted.snapshot();
     for hop in Hop::ALL {

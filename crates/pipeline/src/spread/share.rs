@@ -1,7 +1,8 @@
-//! Some of a source's morsels, as a source of their own: what one of several devices reads of it.
+//! Some of a source's morsels as a source of their own: the share of one device.
 //!
-//! Morsels are numbered anew, in their order; columns, dictionaries and the numbers of late texts' rows stay those of the whole
-//! source, so that what comes of several shares can be compared and put together. Nothing is copied.
+//! Morsels are renumbered in their order. Columns, dictionaries and row numbers of late strings
+//! stay those of the whole source, so results of several shares can be compared and merged. Nothing
+//! is copied.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use onehop_segment::{BlockScan, CodeTable, DeletedBlock};
 use crate::backend::Stored;
 use crate::{Block, Domain, Interval, Result, Source, StoredPlace};
 
-/// Whether ledgers and progress hear of morsels that have been read.
+/// Accounting of morsels that have been read, in ledgers and progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// They do.
+    /// Morsels are counted.
     Yes,
-    /// Somebody else reads the same and tells them.
+    /// Another share reads the same morsels and counts them.
     No,
 }
 
@@ -24,38 +25,38 @@ pub(super) enum Told {
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     of: Arc<dyn Source>,
-    /// Their numbers there, ascending.
+    /// Numbers in the whole source, ascending.
     morsels: Arc<[u32]>,
     rows: u64,
     told: Told,
 }
 
 impl Share {
-    /// These morsels, by their numbers in ascending order.
+    /// Creates a share of these morsels, given by their numbers in ascending order.
     pub fn new(of: &Arc<dyn Source>, morsels: Vec<u32>, told: Told) -> Self {
         let rows = morsels.iter().map(|morsel| of.rows(*morsel as usize) as u64).sum();
         Self { of: Arc::clone(of), morsels: morsels.into(), rows, told }
     }
 
-    /// All of them.
+    /// Creates a share of all morsels.
     pub fn whole(of: &Arc<dyn Source>, told: Told) -> Self {
         Self::new(of, (0..of.morsels() as u32).collect(), told)
     }
 
-    /// How many of them are blocks.
+    /// Returns the number of its morsels that are blocks.
     pub fn blocks(&self) -> u64 {
         (0..self.morsels.len()).filter(|morsel| self.is_block(*morsel)).count() as u64
     }
 
-    /// The number of a morsel in the whole source.
+    /// Returns the number of a morsel in the whole source.
     pub fn number(&self, morsel: usize) -> usize {
         self.morsels[morsel] as usize
     }
 
-    /// Where these are stored, of a source that is stored as given.
+    /// Returns the storage of its morsels, given that of the whole source.
     pub fn stored(&self, of: &Stored) -> Stored {
         let segment = |morsel: &u32| of.blocks.segment_at(*morsel as usize);
-        // A segment's blocks that follow each other are put there in one go.
+        // Consecutive blocks of a segment are added together.
         let runs = self.morsels.chunk_by(|a, b| segment(a) == segment(b));
         of.part(runs.map(|run| (segment(&run[0]), run.iter().map(|morsel| *morsel as usize))))
     }

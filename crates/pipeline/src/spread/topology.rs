@@ -1,20 +1,21 @@
-//! Which NUMA node a GPU and a disk are attached to, as Linux tells under `/sys`.
+//! NUMA nodes of GPUs and disks, as reported by Linux under `/sys`.
 //!
 //! ```text
 //! GPU   /sys/bus/pci/devices/0000:3b:00.0/numa_node
-//! file  its file system's device, /sys/dev/block/259:1, and of the directories that this lies in the first with a `numa_node`;
-//!       of a volume over several devices (`slaves`): theirs, if it is one
+//! file  the device of its file system, /sys/dev/block/259:1: the `numa_node` of the nearest
+//!       enclosing directory; for a volume over several devices (`slaves`): their common node, if any
 //! ```
-//! A machine with one node has nothing to tell apart. What is not there, cannot be read or is -1 is not known; nothing fails for it.
+//! On a machine with one node, no node is reported. Entries that are missing, unreadable or -1 are
+//! unknown; they cause no errors.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Volumes over volumes are looked through so deep: partitions, encryption, a volume group, a RAID.
+/// Largest depth of stacked volumes: partitions, encryption, a volume group, a RAID.
 const MOST_LAYERS: usize = 8;
 
-/// The nodes of a machine.
+/// NUMA nodes of a machine.
 #[derive(Clone, Debug)]
 pub struct Topology {
     sys: PathBuf,
@@ -22,12 +23,12 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// This machine's.
+    /// Returns the topology of this machine.
     pub fn of_system() -> Self {
         Self::under(Path::new("/sys"))
     }
 
-    /// As told by files under a directory that is as `/sys` is.
+    /// Returns the topology described by files under a directory laid out as `/sys`.
     pub fn under(sys: &Path) -> Self {
         let is_node = |name: &str| name.strip_prefix("node").is_some_and(|number| number.parse::<u32>().is_ok());
         let entries = fs::read_dir(sys.join("devices/system/node")).into_iter().flatten().flatten();
@@ -35,14 +36,14 @@ impl Topology {
         Self { sys: sys.to_path_buf(), has_nodes: nodes > 1 }
     }
 
-    /// The node of a device by its place on the bus, `0000:3b:00.0`.
+    /// Returns the node of a device by its PCI address, `0000:3b:00.0`.
     pub fn of_pci(&self, place: &str) -> Option<u32> {
-        // It is a name, and nothing that leads elsewhere.
+        // The address must be a plain name that does not lead to another directory.
         let is_place = place.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
         self.known(|| is_place.then(|| number_in(&self.sys.join("bus/pci/devices").join(place)))?)
     }
 
-    /// The node of the disk that a file is on.
+    /// Returns the node of the disk that contains a file.
     pub fn of_file(&self, path: &Path) -> Option<u32> {
         self.known(|| {
             let device = fs::metadata(path).ok()?.dev();
@@ -59,7 +60,7 @@ impl Topology {
     }
 }
 
-/// Of a block device by its directory.
+/// Returns the node of a block device by its directory.
 fn of_directory(directory: &Path, layers: usize) -> Option<u32> {
     let below = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
     let mut below = below.filter_map(|entry| fs::canonicalize(entry.path()).ok()).peekable();
@@ -72,7 +73,7 @@ fn of_directory(directory: &Path, layers: usize) -> Option<u32> {
     nodes.all(|node| node == Some(first)).then_some(first)
 }
 
-/// What a directory's `numa_node` says.
+/// Returns the contents of a directory's `numa_node`.
 fn number_in(directory: &Path) -> Option<u32> {
     fs::read_to_string(directory.join("numa_node")).ok()?.trim().parse().ok()
 }
@@ -84,13 +85,13 @@ mod tests {
 
     use super::*;
 
-    /// A `/sys` that is gone when it is dropped.
+    /// A `/sys` that is removed on drop.
     struct Sys(PathBuf);
 
     impl Sys {
         fn new(name: &str, nodes: u32) -> Self {
             let root = std::env::temp_dir().join(format!("onehop-topology-{}-{name}", std::process::id()));
-            // Left by a process of the same number that was killed.
+            // A killed process with the same id may have left it.
             let _ = fs::remove_dir_all(&root);
             let sys = Self(root);
             (0..nodes).for_each(|node| sys.directory(&format!("devices/system/node/node{node}")));
@@ -145,7 +146,7 @@ mod tests {
         sys.put("devices/pci0000:3a/0000:af:00.0/numa_node", "1");
         sys.link("dev/block/259:1", &format!("{first}/nvme0n1p1"));
         sys.link("dev/block/259:2", &second);
-        // A volume over one of them, one over both, and one over itself.
+        // Volumes over one of them, over both, and over itself.
         for (minor, below) in [(0, vec![&second]), (1, vec![&first, &second])] {
             let volume = format!("devices/virtual/block/dm-{minor}");
             sys.directory(&volume);
@@ -166,7 +167,7 @@ mod tests {
         sys.put("bus/pci/devices/0000:3b:00.0/numa_node", "0");
         assert_eq!(Topology::under(&sys.0).of_pci("0000:3b:00.0"), None);
         assert_eq!(Topology::under(Path::new("/nowhere")).of_file(Path::new("/")), None);
-        // Whatever it is here.
+        // Any result is fine on this machine.
         let _ = Topology::of_system().of_file(Path::new("/"));
     }
 }

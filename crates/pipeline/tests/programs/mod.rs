@@ -1,5 +1,5 @@
-//! Random programs over random tables, and a naive interpreter that says what they have to give: for the tests of every
-//! backend. What includes this file uses what it needs of it.
+//! Random programs over random tables, and a naive interpreter that computes the expected answers,
+//! for the tests of every backend. Each including test uses a part of this module.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod naive;

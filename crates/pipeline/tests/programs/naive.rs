@@ -1,5 +1,6 @@
-//! Takes one row at a time, knows no vectors, and computes in 128 bits. It stops at what it need not look at: that is what
-//! guards are compared with. Of the pipelines it only asks which expressions can fail.
+//! A naive interpreter. It processes one row at a time, without vectors, in 128 bits. It evaluates
+//! lazily, which is the reference for guards. From the pipelines it only uses the fallibility of
+//! expressions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ use onehop_pipeline::{ArithmeticOp, CompareOp, Domain, Expr, Value};
 
 use super::tables::{Row, Table, double, text_of};
 
-/// The naive interpreter of one pipeline.
+/// Naive interpreter of one pipeline.
 pub struct Naive<'a> {
     registers: &'a [Domain],
 }
@@ -26,13 +27,13 @@ impl Naive<'_> {
         bind(expr, self.registers).unwrap().is_fallible
     }
 
-    /// The conditions of an AND or OR in the order in which they are looked at.
+    /// Returns the conditions of an AND or OR in evaluation order.
     fn in_turn<'e>(&self, all: impl Iterator<Item = &'e Expr>) -> Vec<&'e Expr> {
         let (last, first): (Vec<&Expr>, Vec<&Expr>) = all.partition(|expr| self.is_fallible(expr));
         first.into_iter().chain(last).collect()
     }
 
-    /// The answer for an expression: `Err` if it fails.
+    /// Evaluates an expression: `Err` if it fails.
     fn value(&self, expr: &Expr, row: &Row) -> Result<Option<i128>, ()> {
         let is_null = |expr: &Expr| matches!(expr, Expr::Literal(Value::Null(_)));
         Ok(match expr {
@@ -102,7 +103,7 @@ impl Naive<'_> {
         })
     }
 
-    /// AND (decided by 0) or OR (decided by 1).
+    /// Evaluates AND (decided by 0) or OR (decided by 1).
     fn logic<'e>(&self, all: impl Iterator<Item = &'e Expr>, row: &Row, decisive: i128) -> Result<Option<i128>, ()> {
         let mut result = Some(1 - decisive);
         for condition in self.in_turn(all) {
@@ -116,7 +117,7 @@ impl Naive<'_> {
     }
 }
 
-/// The conditions of an AND, however it is nested.
+/// Returns the conditions of an AND, nested in any way.
 pub fn conjuncts(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::And(all) => all.iter().flat_map(conjuncts).collect(),
@@ -124,7 +125,7 @@ pub fn conjuncts(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// A filter or probe, and where the registers that it adds begin.
+/// A filter or probe, with the first register that it adds.
 #[derive(Clone, Copy)]
 pub enum Act<'a> {
     Filter(&'a Expr),
@@ -132,8 +133,8 @@ pub enum Act<'a> {
 }
 
 impl Naive<'_> {
-    /// Filters and probes in the order in which they may fail: always the next that cannot, if it reads nothing that is
-    /// not there yet.
+    /// Returns filters and probes in the order in which they may fail: always the next one that
+    /// cannot fail and whose registers exist.
     fn acts<'p>(&self, pipeline: &'p Pipeline) -> Vec<Act<'p>> {
         let mut acts = Vec::new();
         let mut next = pipeline.columns.len();
@@ -177,7 +178,8 @@ impl Naive<'_> {
         ordered
     }
 
-    /// Rows of a pipeline before its sink, given the rows of tables before it as (key, payload).
+    /// Returns the rows of a pipeline before its sink, given the rows of earlier tables as (key,
+    /// payload).
     fn rows(&self, pipeline: &Pipeline, sources: &[Table], tables: &[Vec<(Row, Row)>]) -> Result<Vec<Row>, ()> {
         let row = |row: &Row| -> Row {
             let missing = self.registers.len() - pipeline.columns.len();
@@ -229,16 +231,16 @@ impl Naive<'_> {
     }
 }
 
-/// What an answer can be.
+/// Allowed answers.
 #[derive(Debug, PartialEq)]
 pub enum Expected {
     /// These rows, in any order.
     Rows(Vec<Row>),
-    /// The first so many of these, which begin with their keys, in the order of them.
+    /// The first `rows` of these rows in the order of their keys, which are their leading columns.
     First { rows: usize, keys: Vec<SortedBy>, of: Vec<Row> },
 }
 
-/// How a key is compared.
+/// Comparison of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SortedBy {
     direction: Direction,
@@ -276,7 +278,7 @@ impl SortedBy {
 }
 
 impl Expected {
-    /// Whether an answer is one that is expected.
+    /// Returns true if an answer is allowed.
     pub fn allows(&self, answer: &[Row]) -> bool {
         match self {
             Self::Rows(rows) => sorted(answer.to_vec()) == *rows,
@@ -303,7 +305,7 @@ pub fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// What the answer can be.
+/// Returns the allowed answers of a program.
 pub fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Result<Expected, ()> {
     let mut tables: Vec<Vec<(Row, Row)>> = Vec::new();
     for (pipeline, shape) in program.pipelines.iter().zip(shapes) {
@@ -355,7 +357,7 @@ pub fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Resul
     Ok(Expected::Rows(Vec::new()))
 }
 
-/// The result for a group of so many rows, of which `values` are not NULL.
+/// Returns the result for a group of `rows` rows, of which `values` are not NULL.
 pub fn aggregated(aggregate: &Aggregate, rows: usize, mut values: Vec<i128>, is_double: bool) -> Option<i128> {
     if is_double {
         values.iter_mut().for_each(|value| *value = *value as f64 as i128);

@@ -1,4 +1,4 @@
-//! Programs: up to two join tables, probes of all kinds, filters, and every sink.
+//! Random programs: up to two join tables, probes of all kinds, filters, and every sink.
 
 use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Expr, Type, Value};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::tables::{BIGINT, COLUMNS, FLAG, KEY, LATE, OfText, TEXT, TWIN, WIDE, of_text};
 
-/// Expressions over registers of known types.
+/// Generator of expressions over registers of known types.
 #[derive(Clone, Debug)]
 pub struct Registers(Vec<Type>);
 
@@ -45,11 +45,12 @@ impl Registers {
         .boxed()
     }
 
-    /// `k <> 0`, and `x / k`; or whether the number of a text can be divided by 3, and a third of it.
+    /// Returns `k <> 0` and `x / k`, or a test if the number of a string is a multiple of 3 and a
+    /// third of it.
     fn divisor_and_quotient(&self) -> impl Strategy<Value = (Expr, Expr)> + use<> {
         let registers = self.of(Type::Int);
         let of_integers = (prop::sample::select(registers.clone()), prop::sample::select(registers));
-        // Of a dictionary, a function that refuses one of the texts is refused itself.
+        // On a dictionary, a function that refuses one of the strings is refused itself.
         let late = prop::sample::select(self.of(Type::LateText));
         prop_oneof![
             2 => of_integers.prop_map(|(x, k)| {
@@ -61,13 +62,14 @@ impl Registers {
         ]
     }
 
-    /// `CASE WHEN k <> 0 THEN x / k ELSE 0 END` never fails for k = 0.
+    /// Returns `CASE WHEN k <> 0 THEN x / k ELSE 0 END`, which never fails for k = 0.
     fn guarded_int(&self) -> BoxedStrategy<Expr> {
         let case = |branch| Expr::Case { branches: vec![branch], otherwise: Some(Box::new(Expr::int(0))) };
         self.divisor_and_quotient().prop_map(case).boxed()
     }
 
-    /// Neither do `k <> 0 AND x / k > 3` and `NOT k <> 0 OR x / k > 3`, in whichever order.
+    /// Returns `k <> 0 AND x / k > 3` or `NOT k <> 0 OR x / k > 3`, in either order, which never
+    /// fail for k = 0 either.
     fn guarded_bool(&self) -> BoxedStrategy<Expr> {
         let negated = |expr: Expr| Expr::Not(Box::new(expr));
         (self.divisor_and_quotient(), any::<bool>(), any::<bool>())
@@ -75,13 +77,13 @@ impl Registers {
                 let large = Expr::compare(CompareOp::Greater, quotient, Expr::int(3));
                 let guard = if is_and { divides } else { negated(divides) };
                 let both = if is_first { vec![guard, large] } else { vec![large, guard] };
-                // Negated once or twice, an AND is not taken apart.
+                // An AND that is negated once or twice is not split into conjuncts.
                 negated(if is_and { negated(Expr::And(both)) } else { Expr::Or(both) })
             })
             .boxed()
     }
 
-    /// Comparisons of `depth` 0 are of registers and literals, and cannot fail.
+    /// Returns a boolean. Comparisons at `depth` 0 are of registers and literals, and cannot fail.
     fn bool(&self, depth: u32) -> BoxedStrategy<Expr> {
         let ops = vec![
             CompareOp::Equal,
@@ -143,7 +145,7 @@ pub fn build() -> impl Strategy<Value = Pipeline> {
     })
 }
 
-/// A comparison of a column with a constant: what is answered before the column is decoded.
+/// Returns a comparison of a column with a constant, which runs as a screen.
 pub fn range() -> impl Strategy<Value = Expr> {
     let ops = vec![CompareOp::Less, CompareOp::GreaterOrEqual, CompareOp::Equal, CompareOp::NotEqual];
     let bound =
@@ -168,7 +170,7 @@ pub fn program() -> impl Strategy<Value = Program> {
             let mut condition = None;
             let payload = match (kind, op) {
                 (JoinKind::Inner | JoinKind::Left, _) => {
-                    // Whoever comes after a left join may read what its condition does.
+                    // Steps after a left join may read the registers of its condition.
                     if let (JoinKind::Left, Some(op)) = (kind, op) {
                         let register = Expr::Register(types.len());
                         condition = Some(Expr::compare(op, Expr::Register(WIDE), register));
@@ -176,7 +178,7 @@ pub fn program() -> impl Strategy<Value = Program> {
                     types.extend([WIDE, FLAG, LATE, TWIN].map(|column| TYPES[column]));
                     vec![WIDE, FLAG, LATE, TWIN]
                 }
-                // Nobody else may read what a condition does: there is no register after it.
+                // No other step may read the registers of the condition, so the probe comes last.
                 (JoinKind::Semi | JoinKind::Anti, Some(op)) if number + 1 == last => {
                     let register = Expr::Register(types.len());
                     condition = Some(Expr::compare(op, Expr::Register(WIDE), register));
@@ -191,7 +193,7 @@ pub fn program() -> impl Strategy<Value = Program> {
         let filter = prop_oneof![3 => registers.bool(2), 2 => range()];
         let filters = prop::collection::vec(filter.prop_map(Step::Filter), 0..3);
         let to_double = |expr| Expr::ToDouble { expr: Box::new(expr), scale: 0 };
-        // Whose squares 128 bits hold.
+        // Doubles whose squares fit 128 bits.
         let small = move |expr| to_double(Expr::arithmetic(ArithmeticOp::Rem, expr, Expr::int(1000), BIGINT));
         let aggregate = (0..14, registers.int(2), registers.any()).prop_map(move |(kind, expr, any)| match kind {
             0 => Aggregate::CountRows,
@@ -212,7 +214,7 @@ pub fn program() -> impl Strategy<Value = Program> {
         let late = prop::sample::select(registers.of(Type::LateText)).prop_map(Expr::Register);
         let flagged = (prop::sample::select(registers.of(Type::Bool)), late.clone())
             .prop_map(|(flag, late)| Expr::Case { branches: vec![(Expr::Register(flag), late)], otherwise: None });
-        // What may determine a late text, so that groups are by its rows.
+        // A key that may determine a late string, so that groups are formed by row number.
         let wide = Just(Expr::Register(WIDE));
         let key = prop_oneof![6 => registers.any(), 3 => late, 1 => flagged, 2 => wide];
         let grouped = (prop::collection::vec(key, 0..4), prop::collection::vec(aggregate, 1..4))
@@ -225,7 +227,7 @@ pub fn program() -> impl Strategy<Value = Program> {
         let key = (expr, direction, nulls).prop_map(|(expr, direction, nulls)| SortKey { expr, direction, nulls });
         let rows = prop_oneof![1usize..4, 1usize..100, 1usize..5000];
         let first = (rows, prop::collection::vec(key, 1..4), prop::collection::vec(registers.any(), 0..4));
-        // What it is told by is in the answer.
+        // The answer contains its sort keys, by which it is checked.
         let first = first.prop_map(|(rows, keys, columns)| {
             let columns = keys.iter().map(|key| key.expr.clone()).chain(columns).collect();
             Sink::Top { rows, keys, columns }
@@ -239,7 +241,7 @@ pub fn program() -> impl Strategy<Value = Program> {
     })
 }
 
-/// Without the aggregates that the GPU refuses, which are most programs' only fault there.
+/// Removes the aggregates that the GPU refuses, the only obstacle for most programs there.
 pub fn without_refused_aggregates(mut program: Program) -> Program {
     let is_double = |expr: &Expr| matches!(expr, Expr::ToDouble { .. });
     if let Some(Sink::Aggregate { aggregates, .. }) = program.pipelines.last_mut().map(|last| &mut last.sink) {

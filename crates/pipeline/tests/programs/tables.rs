@@ -1,4 +1,4 @@
-//! Tables, as segments and as record batches, functions of their texts, and answers as rows.
+//! Tables as segments and as record batches, functions of their strings, and answers as rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use onehop_pipeline::{
 use onehop_segment::{BlockCache, BlockList, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
 
-/// A row: booleans are 0 and 1, texts are numbers in their order ([`text_of`]).
+/// A row. Booleans are 0 and 1, strings are numbers in their order ([`text_of`]).
 pub type Row = Vec<Option<i128>>;
 
 pub const TEXTS: [&str; 4] = ["ash", "birch", "cedar", "elm"];
@@ -32,8 +32,8 @@ pub fn number_of(text: &str) -> i128 {
     }
 }
 
-/// Columns of every table here: a small key, a wide integer, a boolean, a text, and two texts that repeat so little that
-/// they are stored without a dictionary, and read late.
+/// Columns of every table in these tests: a small key, a wide integer, a boolean, a string, and two
+/// strings that repeat so rarely that they are stored without a dictionary and read late.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub rows: Vec<Row>,
@@ -55,7 +55,8 @@ pub fn table(rows: std::ops::Range<usize>, keys: i128) -> impl Strategy<Value = 
     let late = (null(texts.clone().boxed()), null(texts.boxed()));
     let row = (null((0..keys).boxed()), null(wide.boxed()), null((0i128..2).boxed()), text, late);
     let rows = prop::collection::vec(row.prop_map(|(a, b, c, d, (e, f))| vec![a, b, c, d, e, f]), rows);
-    // Sorted ones without NULLs have vectors that a filter lets through whole, beside others.
+    // Sorted columns without NULLs have vectors that pass a filter as a whole, beside other
+    // vectors.
     let sorted = prop::sample::select(vec![None, Some(KEY), Some(WIDE)]);
     (rows, sorted, any::<bool>()).prop_map(|(mut rows, sorted, has_nulls)| {
         if !has_nulls {
@@ -69,7 +70,7 @@ pub fn table(rows: std::ops::Range<usize>, keys: i128) -> impl Strategy<Value = 
 }
 
 impl Table {
-    /// As segments, or as record batches.
+    /// Returns the table as segments, or as record batches.
     pub fn source(&self, in_memory: bool) -> Arc<dyn Source> {
         if in_memory { self.in_memory() } else { self.stored() }
     }
@@ -92,7 +93,7 @@ impl Table {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
     }
 
-    /// Batches of several sizes, that begin anywhere in their arrays.
+    /// Returns batches of several sizes that start anywhere in their arrays.
     pub fn in_memory(&self) -> Arc<dyn Source> {
         let all = Self::batch(&self.rows);
         let types = all.schema().fields().iter().map(|field| field.data_type().clone()).enumerate().collect::<Vec<_>>();
@@ -106,23 +107,24 @@ impl Table {
         Arc::new(builder.finish())
     }
 
-    /// Several segments of small blocks, so that dictionaries differ and vectors are cut.
+    /// Returns several segments of small blocks, so that dictionaries differ and vectors are cut.
     pub fn stored(&self) -> Arc<dyn Source> {
         self.stored_in().0
     }
 
-    /// The same, and where it is stored.
+    /// Returns the stored table with its location.
     pub fn stored_in(&self) -> (Arc<dyn Source>, Stored) {
         self.stored_at(Where::Memory)
     }
 
-    /// The same somewhere, and where that is.
+    /// Stores the table at a place, and returns it with its location.
     pub fn stored_at(&self, place: Where<'_>) -> (Arc<dyn Source>, Stored) {
         stored(&self.rows, |_| false, Vec::new(), place)
     }
 
-    /// The same rows after changes that `seed` decides about: the first ones in segments, and the others in chunks of fresh
-    /// rows, everywhere among rows that are deleted. These have values that no other row has.
+    /// Returns the same rows after changes that depend on `seed`. The first rows are in segments
+    /// and the others in chunks of fresh rows, interspersed with deleted rows. Deleted rows have
+    /// values that no other row has.
     pub fn changed(&self, mut seed: u64) -> Arc<dyn Source> {
         let mut next = move |below: usize| {
             // Knuth's MMIX generator; its low bits are poor.
@@ -156,7 +158,8 @@ impl Table {
     }
 }
 
-/// A row that nobody may see: it would be the first or the last of any, or overflow, or divide by zero.
+/// Returns a deleted row. If a query read it, it would be the first or last in any order, overflow,
+/// or divide by zero.
 fn gone(kind: usize) -> Row {
     match kind {
         0 => vec![Some(0), Some(i64::MAX.into()), Some(1), Some(3), Some(9000), Some(9001)],
@@ -165,7 +168,7 @@ fn gone(kind: usize) -> Row {
     }
 }
 
-/// Rows in segments, those among them that are deleted, and fresh ones.
+/// Stores rows in segments, with the deleted rows among them and fresh rows.
 fn stored(
     rows: &[Row],
     is_deleted: impl Fn(usize) -> bool,
@@ -174,7 +177,8 @@ fn stored(
 ) -> (Arc<dyn Source>, Stored) {
     let ledger = Arc::new(Ledger::default());
     let (mut blocks, mut deleted) = (BlockList::default(), Vec::new());
-    // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
+    // Blocks of one vector, and blocks of a whole and a short vector: rows of both may be in one
+    // frame.
     let (segment_rows, block_rows) = if rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
     for (number, rows) in rows.chunks(segment_rows).enumerate() {
         let batch = Table::batch(rows);
@@ -203,11 +207,12 @@ fn stored(
     (Arc::new(source), stored)
 }
 
-/// Where segments are.
+/// Location of segments.
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
     Memory,
-    /// In files of a folder, opened by a path, which are read whenever they are needed, and stay until the folder goes.
+    /// Files in a directory, opened on a path. They are read whenever they are needed, and exist as
+    /// long as the directory.
     Files(&'a Path, RequestedPath),
 }
 
@@ -225,8 +230,8 @@ impl Where<'_> {
     }
 }
 
-/// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a
-/// third of it, which is refused if it is no multiple.
+/// Functions of a string: a test for a multiple of 3, the same test with true for NULL, its number,
+/// and a third of it. The last refuses numbers that are no multiples.
 #[derive(Clone, Copy, Debug)]
 pub enum OfText {
     Triple,
@@ -269,7 +274,7 @@ impl DictionaryFunction for OfText {
 pub fn of_text(register: usize, function: OfText) -> Expr {
     Expr::Lookup { text: Box::new(Expr::Register(register)), function: Arc::new(function) }
 }
-/// How a double is a value here.
+/// Represents a double as a value of these tests.
 pub fn double(value: f64) -> i128 {
     value.to_bits().into()
 }
