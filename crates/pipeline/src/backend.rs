@@ -2,8 +2,8 @@
 //! device only through it.
 //!
 //! ```text
-//! Devices ─ discovered on first use ─► Backend ─ prepare ─► Prepared ─ run ─► answer chunks,
-//!                                         │                                   DeviceRan per pipeline
+//! Devices ─ discovered on first use ─► Backend ─ prepare ─► Prepared ─ run ─► answer in chunks,
+//!                                         │                                   DeviceRan each
 //!                                         ├─ residency ─► Residency: data kept in its memory
 //!                                         └─ arrays ─► Arrays: columns for other programs
 //! ```

@@ -106,8 +106,8 @@ pub trait DictionaryFunction: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) for any string that the function refuses.
     /// It must refuse only strings that it would refuse for a row. It also sees strings that no row
-    /// uses, and rows that other conditions leave out, so its error does not fail the query: an
-    /// executor that can run the query otherwise decides.
+    /// uses, and rows that other conditions leave out. Therefore its error does not fail the query:
+    /// another executor that can run the query decides.
     fn apply(&self, texts: &StringViewArray) -> Result<ArrayRef>;
 
     /// Returns true if there are strings that it refuses. Such a function of late strings is

@@ -61,7 +61,7 @@ fn in_passes(program: &Program, sources: &[Arc<dyn Source>], table: usize, of: u
     chunks.extend(rows.chunks);
     Ok(rows_of(&chunks))
 }
-/// An unlimited budget that refuses one of every so many requests. Groups spill at any time and on
+/// An unlimited budget that refuses one of `every` requests. Groups spill at any time and on
 /// any level.
 #[derive(Debug)]
 struct Stingy {
@@ -76,7 +76,7 @@ struct StingyAccount {
     requests: Arc<AtomicU64>,
     /// True if its holder can continue without the memory.
     may_refuse: bool,
-    /// Bytes held so far; 0 before the first grant.
+    /// Bytes held. While they are 0, no reservation is refused.
     held: Mutex<usize>,
 }
 
@@ -235,7 +235,7 @@ fn texts_that_hardly_repeat_are_read_late() {
     }
 }
 
-/// Of consecutive blocks, only those are read that may contain the first rows. Columns that no
+/// If blocks are consecutive, only those that may contain the first rows are read. Columns that no
 /// other expression reads are loaded from those blocks only.
 #[test]
 fn blocks_without_a_chance_are_never_read() {

@@ -28,7 +28,7 @@ use proptest::prelude::*;
 enum Fault {
     #[default]
     None,
-    /// Its driver reports an error after so many chunks of the answer.
+    /// Its driver reports an error after this number of chunks of the answer.
     Fails(usize),
     /// It has too little memory.
     IsFull,

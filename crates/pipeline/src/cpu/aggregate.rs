@@ -88,7 +88,7 @@ impl Plan {
             keys.iter().zip(&is_late).filter(|(_, is_late)| **is_late == wanted).map(|(key, _)| key.clone()).collect()
         };
         let exact = those(false);
-        // Late texts of one row are one number, in one slot.
+        // Late strings of one row share one number, in one slot.
         let mut late = those(true);
         late.sort_by_key(|(slot, _)| *slot);
         late.dedup_by_key(|(slot, _)| *slot);

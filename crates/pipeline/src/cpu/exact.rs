@@ -21,7 +21,6 @@ pub(crate) const SUM_WORDS: usize = 8;
 
 /// The highest bin that a double reaches, and that its square reaches. A double's lowest bit is at
 /// position 2,045 at most, and it has 53 bits.
-/// 53.
 pub(crate) const HIGHEST: u32 = (2045 + 52) / BIN;
 pub(crate) const HIGHEST_OF_SQUARES: u32 = (2 * 2045 + 105) / BIN;
 

@@ -2,9 +2,9 @@
 //! and the CPU merges their answers.
 //!
 //! ```text
-//!              ┌─ share of the last source, whole build sources ─► device 0 ─ partial answer ─┐
-//! program ─────┼─ share ...                                      ─► device 1 ─ ...            ─┼─► merge
-//! (divide.rs)  └─ ...                                                                          ─┘
+//!              ┌─ share of the last source, other sources whole ─► device 0 ─ answer ─┐
+//! program ─────┼─ share ...                                      ─► device 1 ─ ...    ─┼─► merge
+//! (divide.rs)  └─ ...                                                                  ─┘
 //! ```
 //! - The segments of the last pipeline's source are divided. Each segment goes to one device as a
 //!   whole ([`divide`]). Every device with a share builds the join tables, once, from all of their
@@ -12,8 +12,8 @@
 //! - A [`Spread`] knows nothing about its devices: any [`Backend`] can be one of its parts. Each
 //!   part refuses, runs and fails independently.
 //! - The answer is that of a single device: the same rows, and the same errors of data. Such errors
-//!   concern single rows, and do not depend on the other rows that are read. Of several errors of
-//!   data, that of the first device is returned.
+//!   concern single rows, and do not depend on the other rows that are read. If several devices
+//!   report an error of data, that of the first device is returned.
 //! - If one part fails, or the client no longer wants the answer, all other parts are stopped
 //!   before the call returns.
 //! - Sources that all devices read count once for rows and blocks. For bytes they count as often as

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! GPU   /sys/bus/pci/devices/0000:3b:00.0/numa_node
-//! file  the device of its file system, /sys/dev/block/259:1: the `numa_node` of the nearest
-//!       enclosing directory; for a volume over several devices (`slaves`): their common node, if any
+//! file  its file system's device, /sys/dev/block/259:1: `numa_node` of the nearest enclosing
+//!       directory that has one; of a volume over several devices (`slaves`): their common node
 //! ```
 //! On a machine with one node, no node is reported. Entries that are missing, unreadable or -1 are
 //! unknown; they cause no errors.
