@@ -1,12 +1,14 @@
-//! Are the queues what they must be on a machine with a GPU? Every way, byte for byte, by the suite that all queues pass.
+//! Checks the queues on a machine with a GPU: every way, byte for byte, with the conformance suite
+//! of all queues.
 //!
 //! ```text
 //! cargo run -p onehop-cuda --example device_checks -- DIR [--gpu N] [--only WAY,...]
 //! ```
 //!
-//! Makes a folder of its own in DIR, and removes it. Says for each way how many checks passed and, of cuFile's, which way
-//! the bytes took. Exits with 1 if any failed, with 2 if there is nothing to run on: what cannot be checked has not
-//! passed. `make test-gpu` runs it, under compute-sanitizer as well; `onehop bench io` measures.
+//! Creates a folder of its own in DIR, and removes it. Prints the number of passed checks for each
+//! way and, for cuFile, the observed path. Exits with 1 if any check failed, and with 2 if there is
+//! no device to run on: a skipped check has not passed. `make test-gpu` runs it, also under
+//! compute-sanitizer; `onehop bench io` measures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path as FsPath, PathBuf};
@@ -19,7 +21,7 @@ use onehop_cuda::queue::{DeviceFile, Ring};
 use onehop_cuda::{Context, Cufile, Driver, Verdict, Way};
 use onehop_io::{Ledger, LocalFile, Path, RequestedPath};
 
-/// Small, so that transfers have parts.
+/// Small, so that transfers have several parts.
 const RING: Ring = Ring { buffers: 3, buffer_bytes: 16 << 10 };
 
 fn main() -> ExitCode {
@@ -59,7 +61,7 @@ impl Options {
     }
 }
 
-/// A folder of ours, gone when this is dropped.
+/// A folder that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -72,7 +74,7 @@ fn said(e: &onehop_cuda::Error) -> String {
     e.cure().map_or(e.to_string(), |cure| format!("{e}\n  fix: {cure}"))
 }
 
-/// How many ways failed.
+/// Runs the checks, and returns the number of ways that failed.
 fn run(options: &Options) -> Result<usize, String> {
     let devices = Driver::load().and_then(|driver| driver.devices()).map_err(|e| said(&e))?;
     let device = devices.get(options.gpu).ok_or("the driver lists no such device")?;
@@ -107,7 +109,7 @@ fn run(options: &Options) -> Result<usize, String> {
     Ok(failed)
 }
 
-/// How many checks a way passes, and how the bytes went.
+/// Checks one way. Returns the number of passed checks and the observed path.
 fn check(
     way: Way,
     requested: RequestedPath,

@@ -1,27 +1,35 @@
-//! Do generated kernels give on a GPU what the CPU backend gives? And how fast?
+//! Compares the answers of generated kernels on a GPU with those of the CPU backend, and measures
+//! the kernels.
 //!
 //! ```text
-//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS] [--files DIR]
-//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--wide N] [--only Q2.1]
-//! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N] [--registered-mib N]
+//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N]
+//!     [--stream THREADS] [--files DIR]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F]
+//!     [--repeats N] [--blocks N,N] [--wide N] [--only Q2.1]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS
+//!     [--threads N,N] [--batch-mib N,N] [--slots N] [--registered-mib N]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
-//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, some of
-//! them in partitions, and the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run
-//! on. `make test-gpu` runs it, under compute-sanitizer as well. With `--stream`, columns are brought batch by batch, of one
-//! morsel each, by so many threads: 0 is the caller's alone; with `--files`, tables are files there, which cuFile reads, in
-//! whichever mode, and the GPU verifies.
+//! Checks: random programs over random tables, as in the tests of the CPU backend in
+//! `crates/pipeline`, except refused ones, some of them in partitions; and the shapes of star
+//! queries. Exits with 1 if an answer is wrong, and with 2 if there is no device to run on. `make
+//! test-gpu` runs it, also under compute-sanitizer. With `--stream`, columns are transferred in
+//! batches of one morsel by THREADS threads: 0 is the caller's thread alone. With `--files`, tables
+//! are files in DIR, which cuFile reads in either mode, and the GPU verifies.
 //!
-//! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
-//! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
-//! build join tables included, and then of each: the one that probes them, and those that build them.
+//! Bench: star queries over ROWS rows in device memory, packed as in segments. The rows repeat a
+//! part that the CPU evaluates quickly, so that every answer is checked. Prints the medians of the
+//! kernels' times, including those that build join tables, and then of each: the kernel that probes
+//! the tables, and those that build them.
 //!
-//! Bench of streams: ROWS rows from host memory, packed as segments have them, to a kernel that adds up all columns; and beside
-//! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies. With `--registered-mib`, so
-//! much of the memory that blocks lie in is registered with the driver, which copies from there.
+//! Bench of streams: ROWS rows from host memory, packed as in segments, to a kernel that sums all
+//! columns. For comparison, it also measures the ring of pinned buffers without filling, and filled
+//! with plain copies. With `--registered-mib`, that much of the blocks' memory is registered with
+//! the driver, which copies from there.
 //!
-//! Pool: join tables and groups of about twice BYTES, dense and hashed, with no more than BYTES for all that is not a
-//! column. Every answer is checked; how many passes it took, and what they cost beside a run that has all the memory.
+//! Pool: join tables and groups of about twice BYTES, dense and hashed, with a limit of BYTES for
+//! all memory except columns. Every answer is checked. Prints the number of passes, and their cost
+//! compared with a run without the limit.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/large/mod.rs"]
@@ -84,23 +92,23 @@ struct Words {
     seed: u64,
     bench: Option<usize>,
     bench_stream: Option<usize>,
-    /// Threads that random programs' columns are brought by, if they are.
+    /// Threads that stream the columns of random programs, if they are streamed.
     stream: Option<usize>,
-    /// Where random programs' tables are, if they are files.
+    /// Folder for the tables of random programs, if they are files.
     files: Option<PathBuf>,
     threads: Vec<usize>,
     batch_mib: Vec<usize>,
     slots: usize,
-    /// MiB of blocks' memory that may be registered, to be copied from where they lie.
+    /// MiB of the blocks' memory that may be registered, for direct copies.
     registered_mib: usize,
     /// Bytes for tables and groups.
     pool: Option<u64>,
     scale: f64,
     repeats: usize,
-    /// Blocks for each multiprocessor, one after the other.
+    /// Blocks for each multiprocessor, one run for each number.
     blocks: Vec<u32>,
     only: Option<String>,
-    /// Threads of a block that has a bitmap in shared memory.
+    /// Threads of a block with a bitmap in shared memory.
     wide: u32,
 }
 
@@ -168,7 +176,7 @@ fn device(words: &Words) -> Result<(Arc<Context>, Arc<Nvrtc>), String> {
     Ok((device.context().map_err(|e| said(&e))?, nvrtc))
 }
 
-/// All columns are streamed, and read by cuFile where they can be: counts the bytes.
+/// Streams all columns, with cuFile if possible, and counts the bytes.
 #[derive(Debug)]
 struct ByCufile(Arc<AtomicU64>);
 
@@ -186,7 +194,7 @@ impl Images for ByCufile {
     }
 }
 
-/// How many answers are wrong.
+/// Runs the checks, and returns the number of wrong answers.
 fn checks(words: &Words) -> Result<usize, String> {
     let (context, nvrtc) = device(words)?;
     let mut seed = [0; 32];
@@ -199,7 +207,7 @@ fn checks(words: &Words) -> Result<usize, String> {
         table(60_000..80_000, 40)
     ];
     let case = (table(0..40, 12), facts, programs::random::program(), proptest::prelude::any::<[bool; 2]>());
-    // Small bitmaps in shared memory or not, steps counted or not.
+    // With and without small bitmaps in shared memory, with and without counted steps.
     let executors: Vec<Executor> = [(0, true, 256), (u64::MAX, false, 128)]
         .map(|(many_rows, counts, threads)| {
             // Batches of one morsel, if columns are streamed.
@@ -234,7 +242,7 @@ fn checks(words: &Words) -> Result<usize, String> {
         let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
         let number = passed + wrong;
         let executor = &executors[number % executors.len()];
-        // Every third in partitions, of all numbers there are.
+        // Every third program in partitions, of all possible numbers.
         let split: Vec<u64> = match number % 3 {
             2 => (0..execution.pipelines()).map(|pipeline| 1 + ((number + 7 * pipeline) % 16) as u64).collect(),
             _ => Vec::new(),
@@ -246,7 +254,8 @@ fn checks(words: &Words) -> Result<usize, String> {
                 *refused.entry(why).or_default() += 1;
                 continue;
             }
-            // The naive interpreter takes a while for joins of large tables: then the CPU backend has to do.
+            // The naive interpreter is slow for joins of large tables. For these, the CPU backend
+            // serves as reference.
             Ok(answer) if tables[1].rows.len() > 10_000 => match &program.pipelines.last().map(|last| &last.sink) {
                 Some(Sink::Top { .. }) => continue,
                 _ => run(&mut execution.clone(), 8).is_ok_and(|of_cpu| {
@@ -280,7 +289,7 @@ fn checks(words: &Words) -> Result<usize, String> {
     if folder.is_some() {
         let bytes = by_cufile.load(Relaxed);
         println!("cufile   {bytes} bytes read straight to the device");
-        // What was meant to be checked was not.
+        // Nothing was read by cuFile, so the intended check did not happen.
         wrong += usize::from(bytes == 0);
     }
     let star = Star::new(300_000, 0.1);
@@ -314,7 +323,7 @@ fn sorted(chunks: &[Vec<ResultColumn>]) -> Vec<Row> {
     rows
 }
 
-/// Images that stay.
+/// Images that are kept.
 #[derive(Debug)]
 struct Kept {
     context: Arc<Context>,
@@ -409,7 +418,7 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     Ok(wrong)
 }
 
-/// How many answers are wrong of queries that have too little memory.
+/// Runs queries with too little memory, and returns the number of wrong answers.
 fn pool(words: &Words, bytes: u64) -> Result<usize, String> {
     let (context, nvrtc) = device(words)?;
     println!("pool     {bytes} bytes for what is not a column");
@@ -419,7 +428,7 @@ fn pool(words: &Words, bytes: u64) -> Result<usize, String> {
         let expected = large::digest(&run(&mut execution.clone(), 16).map_err(|e| e.to_string())?);
         let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
         for bytes in [u64::MAX, bytes] {
-            // One that has no memory yet.
+            // A new executor, which has no memory yet.
             let executor = Executor::new(&context, &nvrtc, None, Options { counts: false, ..Options::default() });
             let memory = RunMemory { bytes, when_full: WhenFull::Split };
             let never = AtomicBool::new(false);
@@ -433,7 +442,7 @@ fn pool(words: &Words, bytes: u64) -> Result<usize, String> {
             walls.sort();
             let answer = last.ok_or("no run")?;
             let is_right = large::digest(&answer.chunks) == expected;
-            // Within the limit it has to have been split, or the case is none.
+            // Within the limit it must have been split. Otherwise the case is meaningless.
             let is_split = answer.pipelines.iter().any(|facts| facts.passes > 1);
             let is_right = is_right && is_split == (bytes != u64::MAX);
             let of = |f: &dyn Fn(&onehop_cuda::fused::PipelineFacts) -> String| {

@@ -1,12 +1,17 @@
-//! Columns as arrays on a GPU: decoded once from what is resident, and kept beside it; or copied from host memory.
+//! Columns as arrays on a GPU: decoded once from resident columns and kept beside them, or copied
+//! from host memory.
 //!
 //! ```text
-//! columns of segments, encoded ─ ResidentImages ─► image ─ decode_column ─► array, kept by (segments, columns, type)
+//! encoded columns of segments ─ ResidentImages ─► image ─ decode_column ─► array
+//!                                                 array: kept by (segments, columns, type)
 //! ```
-//! - An array is kept while there is room: those that nobody holds go when queries need the room, when one of their columns is
-//!   evicted, or when one of their segments is gone. Who holds one has its memory, counted, until the last lets go.
-//! - Of each column there is one array a type: that of a table's rows as they were before makes room for the one of now.
-//! - Every allocation is of whole pages of the device's, so that it can be shared with other processes ([`crate::driver`]).
+//! - An array is kept while there is room. An array without a holder is evicted if queries need its
+//!   memory, one of its columns is evicted, or one of its segments is gone. A holder keeps the
+//!   memory, and it is counted, until the last holder releases it.
+//! - There is one array for each list of columns and type. An array of the current rows of a table
+//!   replaces the array of its earlier rows.
+//! - Each allocation consists of whole device pages, so that it can be shared with other processes
+//!   ([`crate::driver`]).
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -28,7 +33,8 @@ use crate::kernels::decode::{Decoder, Rows, Sign};
 use crate::resident::{Claim, ResidentImages, Store};
 use crate::{Context, DeviceBuf, SharedMemory};
 
-/// What an array is made of: segments in their order, columns by their places there.
+/// Identity of an array: its segments in order, its columns by their numbers in the segments, and
+/// its element type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     segments: Vec<SegmentKey>,
@@ -37,27 +43,27 @@ pub struct Key {
 }
 
 impl Key {
-    /// Whether it is made of a column of a segment.
+    /// Returns true if the array includes this column of this segment.
     pub fn has(&self, (segment, column): &(SegmentKey, usize)) -> bool {
         self.columns.contains(column) && self.segments.contains(segment)
     }
 
-    /// Whether one of its segments is gone.
+    /// Returns true if one of its segments is gone.
     pub fn is_gone(&self) -> bool {
         self.segments.iter().any(SegmentKey::is_gone)
     }
 
-    /// Whether it is of the same columns of other rows of the same table.
+    /// Returns true if the array has the same columns for other rows of the same table.
     fn is_earlier_than(&self, other: &Self) -> bool {
         let is_same = (&self.columns, self.element) == (&other.columns, other.element);
         is_same && self.segments != other.segments && self.segments.iter().any(|key| other.segments.contains(key))
     }
 }
 
-/// Arrays that are kept.
+/// Store of the arrays that are kept.
 pub type Kept = Store<Key, Dense>;
 
-/// An array.
+/// An array in device memory.
 #[derive(Debug)]
 pub struct Dense {
     name: String,
@@ -82,7 +88,7 @@ impl DeviceMemory for Dense {
     }
 }
 
-/// An array of another process's.
+/// An array of another process.
 #[derive(Debug)]
 struct Foreign {
     name: String,
@@ -107,18 +113,19 @@ impl DeviceMemory for Foreign {
     }
 }
 
-/// Bytes that so many take.
+/// Returns the allocation size for `bytes` bytes.
 fn allocated(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(PAGE_BYTES)
 }
 
 impl Gpu {
-    /// Bytes that arrays may take beside columns.
+    /// Returns the bytes that arrays may use beside columns.
     fn limit_of_arrays(&self, memory: MemoryLimit) -> u64 {
         self.limit_of_all(memory).saturating_sub(self.columns.bytes())
     }
 
-    /// Lets columns that nobody uses, and that were not loaded to stay, make room for so much.
+    /// Evicts columns that are not in use and were not loaded to stay, if `bytes` bytes are not
+    /// available.
     fn make_room(&self, bytes: u64, memory: MemoryLimit) {
         if self.arrays.available(self.limit_of_arrays(memory), false) < bytes {
             let listed = self.columns.list().into_iter();
@@ -146,7 +153,7 @@ impl Gpu {
         PipelineError::Memory { what: format!("an array on {}", self.name), needed, available }
     }
 
-    /// Decodes columns, one behind the other.
+    /// Decodes columns, one after the other, into one allocation.
     fn decoded(
         &self,
         source: &Arc<dyn Source>,
@@ -207,7 +214,7 @@ impl Arrays for Gpu {
         let key = Key { segments, columns: stored.columns.clone(), element };
         let bytes = allocated(source.all_rows() as usize * element.bytes() * stored.columns.len()) as u64;
         self.arrays.evict_if(|kept| kept.is_earlier_than(&key));
-        // What is there needs none.
+        // An array that is already there needs no room.
         if self.arrays.sum_of(std::iter::once((key.clone(), 1))) == 0 {
             self.make_room(bytes, limit);
         }
@@ -229,7 +236,8 @@ impl Arrays for Gpu {
     ) -> PipelineResult<Arc<dyn DeviceMemory>> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let needed = allocated(bytes) as u64;
-        // Counted as all arrays are, and found by nobody: it has no name once it is there.
+        // The array counts like all others, but no lookup finds it: its key is evicted once it is
+        // there.
         let number = self.uploads.fetch_add(1, Relaxed);
         let key = Key { segments: Vec::new(), columns: vec![number], element: Element::UInt8 };
         self.make_room(needed, limit);

@@ -1,7 +1,9 @@
-//! NVIDIA GPUs as devices that run programs ([`onehop_pipeline::backend`]): what generates and runs code ([`crate::fused`]) and
-//! what keeps columns on the device ([`crate::resident`]), put together.
+//! NVIDIA GPUs as devices that run programs ([`onehop_pipeline::backend`]): combines the generation
+//! and execution of code ([`crate::fused`]) with the columns kept on the device
+//! ([`crate::resident`]).
 //!
-//! Nothing is loaded before somebody asks for devices. A machine without a driver has none, and the reason.
+//! Nothing is loaded before devices are requested. A machine without a driver has no devices, and
+//! an error with the reason.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -34,52 +36,54 @@ use crate::kernels::decode::Decoder;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
 
-/// Bytes that rates are measured with.
+/// Bytes of the copy within the device that measures its rate.
 const MEASURED_BYTES: usize = 256 << 20;
-/// Those over the bus.
+/// Bytes of the transfers over the bus that measure its rates.
 const MOVED_BYTES: usize = 64 << 20;
-/// The best of so many runs.
+/// Number of runs. The best one counts.
 const RUNS: usize = 5;
-/// What a kernel takes to compile, before one was.
+/// Assumed time to compile a kernel, before one was compiled.
 const COMPILE_GUESS: Duration = Duration::from_millis(300);
-/// The part of the memory that is left to runs: tables, groups, columns that do not stay.
+/// Divisor for the part of the memory that is left to runs: tables, groups, columns that do not
+/// stay.
 const FOR_RUNS: u64 = 8;
 
-/// The GPUs of this machine that this process may use, looked for when somebody asks.
+/// GPUs of this machine that this process may use, searched for on first request.
 #[derive(Debug)]
 pub struct CudaDevices {
-    /// Where compiled kernels are kept.
+    /// Folder of cached kernels.
     folder: Option<PathBuf>,
     ending: Ending,
     found: OnceLock<Result<Vec<Arc<dyn Backend>>, String>>,
-    /// What is started to run functions.
+    /// Command line of the program that runs functions.
     helper: OnceLock<Vec<OsString>>,
 }
 
-/// How the process ends.
+/// Manner in which the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// As the C library's `exit` does it, which runs the driver's exit handlers.
+    /// By `exit` of the C library, which runs the driver's exit handlers.
     WithHandlers,
     /// By `_exit`: threads may be anywhere.
     AtOnce,
 }
 
-/// GPUs, to be registered with a database. Compiled kernels are kept in `folder`, if there is one.
+/// Returns the GPUs, to be registered with a database. Compiled kernels are cached in `folder`, if
+/// there is one.
 pub fn devices(folder: Option<PathBuf>, ending: Ending) -> Arc<CudaDevices> {
     Arc::new(CudaDevices { folder, ending, found: OnceLock::new(), helper: OnceLock::new() })
 }
 
 impl CudaDevices {
-    /// Of contexts that somebody has made, such as a fake one.
+    /// Wraps existing contexts, such as a fake one.
     pub fn of_contexts(contexts: &[Arc<Context>], nvrtc: &Arc<Nvrtc>, options: Options) -> Arc<Self> {
         let devices = contexts.iter().map(|context| Arc::new(CudaBackend::new(context, nvrtc, None, options)) as _);
         let found = OnceLock::from(Ok(devices.collect()));
         Arc::new(Self { folder: None, ending: Ending::WithHandlers, found, helper: OnceLock::new() })
     }
 
-    /// Says what is started to run functions that somebody has written for them: a program that does what [`crate::functions`] can, and
-    /// what it is told. The first to say it is heard.
+    /// Sets the command line of the program that runs user-defined functions: a program that serves
+    /// [`crate::functions`], and its arguments. Only the first call has an effect.
     pub fn set_helper(&self, words: Vec<OsString>) {
         let _ = self.helper.set(words);
     }
@@ -133,7 +137,7 @@ impl Devices for CudaDevices {
     fn are_likely(&self) -> bool {
         match self.found.get() {
             Some(found) => found.as_ref().is_ok_and(|found| !found.is_empty()),
-            // Of the driver's, without loading it.
+            // Device nodes of the driver, which exist without loading it.
             None => ["/dev/nvidiactl", "/dev/dxg"].iter().any(|node| Path::new(node).exists()),
         }
     }
@@ -153,30 +157,30 @@ pub(crate) struct Gpu {
     pub nvrtc: Arc<Nvrtc>,
     pub columns: Columns,
     pub assembled: Assembled,
-    /// Columns as other programs read them.
+    /// Columns in the array layout of other programs.
     pub arrays: Kept,
-    /// Those that were made of host memory have numbers.
+    /// Number of the next array from host memory.
     pub uploads: AtomicUsize,
-    /// What makes them, once somebody has asked for one.
+    /// Decoder for arrays, loaded on first use.
     pub decoder: Mutex<Option<Arc<Decoder>>>,
     rates: OnceLock<PipelineResult<Rates>>,
-    /// Texts of pipelines, before anything is known of their columns, that have been compiled; by hash.
+    /// Hashes of compiled sources of pipelines, generated without facts about their columns.
     compiled: Mutex<HashSet<u64>>,
     looked_at: Mutex<LookedAt>,
 }
 
-/// What came of looking at programs that somebody has kept since, by address: what is there for code is known when the same
-/// is asked for again.
+/// Cached result of the placement check for prepared programs, by address: hashes of their sources.
+/// It answers a repeated check of the same program without generating code.
 #[derive(Debug, Default)]
 struct LookedAt(HashMap<usize, (Weak<Program>, Arc<[u64]>)>);
 
 impl LookedAt {
-    /// When there are so many, those that nobody has any more are forgotten.
+    /// Number of entries at which those of dropped programs are removed.
     const MOST: usize = 256;
 
     fn find(&self, program: &Arc<Program>) -> Option<Arc<[u64]>> {
         let (known, texts) = self.0.get(&(Arc::as_ptr(program) as usize))?;
-        // As long as the weak one is there, no other program gets its address.
+        // The weak reference keeps the address from being reused by another program.
         (known.as_ptr() == Arc::as_ptr(program)).then(|| Arc::clone(texts))
     }
 
@@ -213,7 +217,7 @@ impl CudaBackend {
 }
 
 impl Gpu {
-    /// An error as whoever asked knows it.
+    /// Converts an error to that of the pipeline.
     pub fn error(&self, error: FusedError) -> PipelineError {
         match error {
             FusedError::Refused(what) => PipelineError::Unsupported(what),
@@ -231,30 +235,31 @@ impl Gpu {
         PipelineError::Memory { what: attempt.into(), needed: available.saturating_add(1), available }
     }
 
-    /// Bytes that columns and arrays may take.
+    /// Returns the bytes that columns and arrays may take.
     pub fn limit_of_all(&self, memory: MemoryLimit) -> u64 {
         let all = memory.bytes_of(self.memory_bytes);
         all - all / FOR_RUNS
     }
 
-    /// Bytes that columns may take beside arrays.
+    /// Returns the bytes that columns may take beside arrays.
     pub fn limit(&self, memory: MemoryLimit) -> u64 {
         self.limit_of_all(memory).saturating_sub(self.arrays.bytes())
     }
 
-    /// Lets arrays go that nobody holds.
+    /// Evicts arrays without a holder.
     fn evict_arrays(&self) {
         let of_nobody = self.arrays.list().into_iter().filter(|listed| listed.pins == 0).map(|listed| listed.key);
         self.arrays.evict(&of_nobody.collect::<Vec<_>>());
     }
 
-    /// Stored bytes that a program reads, and how many of them are on the device.
+    /// Returns the stored bytes that a program reads, and how many of them are on the device.
     fn read_and_resident(&self, hints: &Hints) -> (u64, u64) {
         let stored = || hints.stored.iter().flatten();
         (stored().map(Stored::bytes).sum(), stored().map(|stored| self.resident_bytes(stored)).sum())
     }
 
-    /// Bytes that a run may take beside columns, once those that it reads are there as far as they can be.
+    /// Returns the bytes that a run may take beside columns, once the columns that it reads are
+    /// loaded as far as possible.
     fn left_for_run(&self, hints: &Hints, (read, resident): (u64, u64)) -> u64 {
         let to_come = read.saturating_sub(resident);
         let columns = self.columns.bytes().saturating_add(to_come).min(self.limit(hints.memory));
@@ -270,12 +275,12 @@ impl Gpu {
 
     fn measured(&self) -> FusedResult<Rates> {
         let context = self.executor.context();
-        // A device that is nearly full is measured with less, and a small one too.
+        // A device that is nearly full, or small, is measured with less.
         let bytes = MEASURED_BYTES.min((self.memory_bytes / 64) as usize).max(1 << 20);
         let copy = copy::measure(context, &self.nvrtc, bytes, RUNS)?;
         let moved = MOVED_BYTES.min(bytes);
         let mut host = vec![1u8; moved];
-        // As columns come, by the same buffers, which queries find pinned then.
+        // Uses the transfer path of columns and its buffers, which queries then find pinned.
         let up = self.executor.stager().bytes_per_sec(self.executor.options().staging, &host, RUNS)?;
         let mut buffer = DeviceBuf::new(context, moved)?;
         let (mut down, mut launch) = (Duration::MAX, Duration::MAX);
@@ -284,7 +289,8 @@ impl Gpu {
             buffer.copy_to(0, &mut host)?;
             down = down.min(began.elapsed());
             let began = Instant::now();
-            // What a run cannot do without: something down, something done, something back.
+            // Small copies in both directions. They estimate the minimum of a run: a copy to the
+            // device, a launch, a copy back.
             buffer.copy_from(0, &[0; 64])?;
             buffer.copy_to(0, &mut [0; 64])?;
             launch = launch.min(began.elapsed());
@@ -299,7 +305,8 @@ impl Gpu {
         })
     }
 
-    /// Hashes of the texts of a program's pipelines, before anything is known of their columns.
+    /// Returns hashes of the sources of a program's pipelines, generated without facts about their
+    /// columns.
     fn texts_of(&self, execution: &Execution) -> FusedResult<Arc<[u64]>> {
         let looked_at = || self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(texts) = looked_at().find(execution.program()) {
@@ -315,7 +322,7 @@ impl Gpu {
     }
 }
 
-/// Whether it is the device's memory that something lacks, whoever said so.
+/// Returns true if an error of any origin means that device memory is exhausted.
 fn is_lack_of_memory(error: &FusedError) -> bool {
     error.is_out_of_memory() || matches!(error, FusedError::Pipeline(PipelineError::Memory { .. }))
 }
@@ -337,7 +344,7 @@ impl Backend for CudaBackend {
 
     fn rates(&self) -> PipelineResult<Rates> {
         let mut rates = self.0.rates.get_or_init(|| self.0.measure()).clone()?;
-        // What compiling takes is known best by who has done it.
+        // The measured average replaces the assumed compile time.
         let counts = self.0.executor.compiler().counts();
         if counts.compiled > 0 {
             rates.compile = counts.elapsed / u32::try_from(counts.compiled).unwrap_or(u32::MAX);
@@ -350,7 +357,7 @@ impl Backend for CudaBackend {
     }
 
     fn prepare(&self, execution: &Execution, hints: &Hints) -> Result<Arc<dyn Prepared>, Refusal> {
-        // Kernels know blocks as they are stored, and all of their rows.
+        // Kernels read blocks as they are stored, with all of their rows.
         if let Some(source) = execution.sources().iter().find(|source| !source.is_settled()) {
             return Err(Refusal(format!("the fresh and deleted rows of {}", source.name())));
         }
@@ -386,7 +393,7 @@ impl Backend for CudaBackend {
     }
 }
 
-/// A program over whose rows a GPU adds up what fits need.
+/// A program over whose rows a GPU accumulates the sums that fits need.
 #[derive(Debug)]
 struct CudaFit {
     gpu: Arc<Gpu>,
@@ -401,7 +408,8 @@ impl Fit for CudaFit {
         let ledger = control.ledgers.first().cloned().unwrap_or_default();
         let sources = self.execution.sources().iter().map(|source| (Arc::clone(source), stored, Arc::clone(&ledger)));
         let began = Instant::now();
-        // What passes read again and again is on the device while they do, whether or not it stays.
+        // Passes read the same data repeatedly: it stays on the device meanwhile, whether or not it
+        // is kept.
         let limit = (gpu.limit(self.hints.memory), Residence::Auto);
         let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.collect())
             .by(self.hints.path);
@@ -436,17 +444,18 @@ struct CudaProgram {
     gpu: Arc<Gpu>,
     execution: Execution,
     hints: Hints,
-    /// Hashes of its pipelines' texts.
+    /// Hashes of its pipelines' sources.
     texts: Arc<[u64]>,
-    /// Stored bytes that it reads, and how many of them were on the device when it was estimated: with thousands of columns of
-    /// segments nobody wants to ask twice.
+    /// Stored bytes that it reads, and how many of them were on the device at the estimate. Cached,
+    /// because there may be thousands of columns of segments to check.
     foreseen: OnceLock<(u64, u64)>,
 }
 
 impl Prepared for CudaProgram {
     fn estimate(&self) -> Estimate {
         let (read, resident) = *self.foreseen.get_or_init(|| self.gpu.read_and_resident(&self.hints));
-        // Tables that do not fit are built part by part, and what is read once more is there by then.
+        // A table that does not fit is built in several passes. Data of later passes counts as
+        // resident: the first pass loads it.
         let left = self.gpu.left_for_run(&self.hints, (read, resident));
         let passes = self.gpu.executor.expected_passes(&self.execution, left);
         let again = self.execution.program().pipelines.iter().zip(passes).map(|(pipeline, passes)| {
@@ -471,7 +480,7 @@ impl Prepared for CudaProgram {
         let began = Instant::now();
         let mut when_full = WhenFull::Fail;
         let mut foreseen = *self.foreseen.get_or_init(|| gpu.read_and_resident(&self.hints));
-        // A query's columns are worth more than arrays that nobody has any more.
+        // The columns of a query take precedence over arrays without a holder.
         if foreseen.0 - foreseen.1.min(foreseen.0) > gpu.columns.available(gpu.limit(self.hints.memory), false) {
             gpu.evict_arrays();
         }
@@ -485,7 +494,7 @@ impl Prepared for CudaProgram {
             match gpu.executor.run_within(&self.execution, &images, cancelled, counts, memory) {
                 Ok(answer) => break (answer, images),
                 Err(e) if when_full == WhenFull::Fail && is_lack_of_memory(&e) => {
-                    // What is there by chance makes room for what is needed, before that is split.
+                    // Before the tables are split, columns that were not loaded to stay make room.
                     when_full = WhenFull::Split;
                     drop(images);
                     let may_go: HashSet<(SegmentKey, usize)> = gpu
@@ -518,7 +527,8 @@ impl Prepared for CudaProgram {
 }
 
 impl CudaProgram {
-    /// What came of each pipeline. A source that several of them read is told of once.
+    /// Returns the statistics of each pipeline. A source that several pipelines read is counted
+    /// once.
     fn facts(
         &self,
         pipelines: &[PipelineFacts],
@@ -528,7 +538,7 @@ impl CudaProgram {
     ) -> Vec<DeviceRan> {
         let mut told = HashSet::new();
         let kernels: Duration = pipelines.iter().map(|facts| facts.kernel + facts.compile).sum();
-        // What the kernels did not take is spread over them evenly: nobody has measured it apart.
+        // The time outside of kernels is not measured per pipeline, so it is divided evenly.
         let beside = elapsed.saturating_sub(kernels) / u32::try_from(pipelines.len().max(1)).unwrap_or(1);
         let each = pipelines.iter().zip(&self.execution.program().pipelines).map(|(facts, pipeline)| {
             let (bytes, brought) = match told.insert(pipeline.source) {

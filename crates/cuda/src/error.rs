@@ -1,71 +1,71 @@
-//! What went wrong: which call or library, its own name for it, and what helps.
+//! Errors: the failed call or library, its name for the failure, and the remedy if one is known.
 
 use std::io;
 
-/// The result of an operation on a device.
+/// Result of an operation on a device.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An operation that failed.
+/// Failure of an operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A library is not to be had.
+    /// A library that cannot be loaded.
     #[error("{library} cannot be loaded: {reason}")]
     NotThere {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
-        /// What the dynamic loader says.
+        /// Message of the dynamic loader.
         reason: String,
-        /// What to do about it.
+        /// Remedy for the user.
         cure: &'static str,
     },
-    /// A library is too old.
+    /// A library that is too old.
     #[error("{library} has no {symbol}: it is older than what onehop needs")]
     TooOld {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
-        /// What it lacks.
+        /// Missing symbol.
         symbol: &'static str,
     },
-    /// A call of the CUDA driver.
+    /// A failed call of the CUDA driver.
     #[error("{call}: {name} ({code}): {text}")]
     Cuda {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// Its answer.
+        /// Returned code.
         code: i32,
-        /// CUDA's name of the answer.
+        /// CUDA's name of the code.
         name: String,
-        /// CUDA's words for it.
+        /// CUDA's description of the code.
         text: String,
     },
-    /// A call of cuFile.
+    /// A failed call of cuFile.
     #[error("{call}: {name} ({code}): {text}")]
     Cufile {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// Its answer.
+        /// Returned code.
         code: i32,
-        /// cuFile's name of the answer.
+        /// cuFile's name of the code.
         name: &'static str,
-        /// Its words for it, and the CUDA driver's answer where that is the reason.
+        /// cuFile's description, with the CUDA driver's error if that is the reason.
         text: String,
-        /// What to do about it, if we know.
+        /// Remedy for the user, if known.
         cure: Option<String>,
     },
-    /// A text that does not compile.
+    /// A source that does not compile.
     #[error("{name} does not compile: {log}")]
     Compile {
-        /// What it is.
+        /// Name of the source.
         name: String,
-        /// What the compiler says.
+        /// Output of the compiler.
         log: String,
     },
-    /// The system, on the way.
+    /// An error of the operating system.
     #[error("{what}: {reason}")]
     System {
-        /// What was attempted.
+        /// Attempted operation.
         what: String,
-        /// What it said.
+        /// Message of the system.
         reason: String,
     },
 }
@@ -74,12 +74,12 @@ pub enum Error {
 const OUT_OF_MEMORY: i32 = 2;
 
 impl Error {
-    /// Whether a device, or the host for it, had no memory left.
+    /// Returns true if the device, or the host on its behalf, ran out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Cuda { code: OUT_OF_MEMORY, .. })
     }
 
-    /// What to do about it, where that is known.
+    /// Returns the remedy for the user, if one is known.
     pub fn cure(&self) -> Option<&str> {
         match self {
             Self::NotThere { cure, .. } => Some(cure),

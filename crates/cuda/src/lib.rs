@@ -1,24 +1,30 @@
-//! NVIDIA GPUs: memory, streams, and bytes between storage and device memory.
+//! NVIDIA GPUs: memory, streams, and transfers between storage and device memory.
 //!
-//! Nothing of NVIDIA's is needed to build this. `libcuda` and `libcufile` are loaded when they are asked for
-//! ([`Driver::load`], [`Cufile::open`]); that one is not there is an [`Error`] with its reason and, where we know one,
-//! its cure.
+//! The build needs no NVIDIA software. `libcuda` and `libcufile` are loaded on first use
+//! ([`Driver::load`], [`Cufile::open`]). A missing library is an [`Error`] with its reason and, if
+//! known, its cure.
 //!
-//! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
-//! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
-//! - [`fused`]: pipelines, each of them one kernel that is made for it.
-//! - [`functions`]: what somebody has written to be called by SQL.
-//! - [`staging`]: columns on their way from host memory, by many threads.
-//! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
-//! - `direct`: blocks read to the device without the host looking at them, by cuFile or past the page cache, and verified there.
-//! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
+//! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory
+//!   ([`PinnedBuf`]), streams, events.
+//! - [`nvrtc`]: the compiler; [`kernels`]: hand-written kernels for it to compile.
+//! - [`fused`]: pipelines, each compiled to one kernel of its own.
+//! - [`functions`]: user-defined functions that SQL calls.
+//! - [`staging`]: parallel transfer of columns from host memory.
+//! - [`cufile`]: files and buffers registered with cuFile, and the transfer path that its
+//!   statistics report.
+//! - `direct`: blocks read to the device by cuFile or past the page cache, without the host reading
+//!   them, and verified there.
+//! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device
+//!   memory.
 //!
 //! Invariants:
-//! - Which way was asked for ([`Way`]) and which the bytes took ([`Verdict`]) are two types, and the second is found out
-//!   from what cuFile counted. What cannot be known is *not verified*, never *direct*.
-//! - Memory outlives what moves it: a queue owns the buffers in flight and waits for them when it is dropped; what
-//!   cannot be waited for is leaked rather than freed. Buffers, streams and files hold their context, which holds the
-//!   library; no library is ever unloaded.
+//! - The requested way ([`Way`]) and the observed way ([`Verdict`]) are two types. The second is
+//!   derived from cuFile's counters. If it cannot be determined, it is *not verified*, never
+//!   *direct*.
+//! - Memory outlives the transfers that use it: a queue owns the buffers in flight and waits for
+//!   them when it is dropped. A buffer that cannot be waited for is leaked rather than freed.
+//!   Buffers, streams and files hold their context, which holds the library. No library is ever
+//!   unloaded.
 
 mod arrays;
 pub mod backend;

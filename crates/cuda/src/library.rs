@@ -1,4 +1,5 @@
-//! NVIDIA's libraries, found when the program runs: each with what to do where it is not, and tables of their functions.
+//! Loading of NVIDIA's libraries at run time: an error with a remedy for each missing library, and
+//! tables of their functions.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -13,10 +14,12 @@ pub struct Library {
 }
 
 impl Library {
-    /// The first of these files that can be loaded, looked for as the dynamic loader does.
+    /// Opens the first of these files that can be loaded, with the search path of the dynamic
+    /// loader.
     ///
     /// # Errors
-    /// What the loader says about the first: the others are the same library by other names.
+    /// Returns the loader's message for the first file: the others are the same library by other
+    /// names.
     pub fn open(name: &'static str, files: &[&str], cure: &'static str) -> Result<Self> {
         match onehop_io::Library::open(files) {
             Ok(loaded) => Ok(Self { name, loaded }),
@@ -24,21 +27,22 @@ impl Library {
         }
     }
 
-    /// Where a function is.
+    /// Returns the address of a function.
     pub fn find(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
         self.loaded.find(symbol)
     }
 
-    /// Where a function is that must be there.
+    /// Returns the address of a function that the library must have.
     pub fn need(&self, symbol: &'static CStr) -> Result<NonNull<c_void>> {
         let too_old = || Error::TooOld { library: self.name, symbol: symbol.to_str().unwrap_or("?") };
         self.find(symbol).ok_or_else(too_old)
     }
 }
 
-/// A table of a library's functions: `fn` must be there, `opt` may be missing.
+/// Declares a table of a library's functions: `fn` is required, `opt` may be missing.
 ///
-/// The signatures are the vendor's headers', written down by hand: what they say is what is called.
+/// The signatures are copied by hand from the vendor's headers. Calls use them without a further
+/// check.
 macro_rules! functions {
     (
         $(#[$doc:meta])* $table:ident {
@@ -54,12 +58,12 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// Looks all of them up.
+            /// Looks up all functions.
             pub fn find(library: &$crate::library::Library) -> $crate::Result<Self> {
                 Ok(Self {
                     $($name: {
                         let at = library.need($symbol)?;
-                        // SAFETY: the function of this name has this signature in the vendor's header.
+                        // SAFETY: the vendor's header declares this signature for this name.
                         unsafe { std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) -> $ret>(at.as_ptr()) }
                     },)*
                     $($maybe: library.find($maybe_symbol).map(|at| {

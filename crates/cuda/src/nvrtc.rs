@@ -1,7 +1,7 @@
-//! NVRTC, NVIDIA's compiler as a library: CUDA C++ text in, an image for one kind of device out.
+//! NVRTC, NVIDIA's compiler as a library: CUDA C++ source in, an image for one kind of device out.
 //!
-//! It needs no GPU and no driver. It lies beside the CUDA toolkit's libraries, and in the Python package
-//! `nvidia-cuda-nvrtc`; `ONEHOP_NVRTC` names the file where it is somewhere else.
+//! It needs no GPU and no driver. It is part of the CUDA toolkit's libraries and of the Python
+//! package `nvidia-cuda-nvrtc`. `ONEHOP_NVRTC` names the file if it is elsewhere.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const CURE: &str = "install the CUDA toolkit's package cuda-nvrtc, or `pip install nvidia-cuda-nvrtc`, or name the file \
                     in ONEHOP_NVRTC";
 
-/// Which file it is, if none of those that are looked for.
+/// Environment variable that names the library's file. It replaces the search.
 const VARIABLE: &str = "ONEHOP_NVRTC";
 
 type RawProgram = *mut c_void;
@@ -51,13 +51,13 @@ impl fmt::Debug for Nvrtc {
 }
 
 impl Nvrtc {
-    /// Loads it.
+    /// Loads the compiler.
     ///
     /// # Errors
-    /// It is nowhere, or too old to make images.
+    /// Returns an error if the library is not found, or is too old to make images.
     pub fn load() -> Result<Arc<Self>> {
         let files = match std::env::var(VARIABLE) {
-            // What is asked for by name is not replaced by another.
+            // A file that the user names is not replaced by another.
             Ok(file) if !file.is_empty() => vec![file],
             _ => files(),
         };
@@ -73,22 +73,23 @@ impl Nvrtc {
         Ok(Arc::new(nvrtc))
     }
 
-    /// Major and minor.
+    /// Returns the major and minor version.
     pub fn version(&self) -> (i32, i32) {
         self.version
     }
 
-    /// Compiles a text for devices of a compute capability, with macros defined. `name` is for messages.
+    /// Compiles a source for devices of a compute capability, with macros defined. `name` is for
+    /// messages.
     ///
     /// # Errors
-    /// [`Error::Compile`] with what the compiler says.
+    /// Returns [`Error::Compile`] with the output of the compiler.
     pub fn compile(&self, name: &str, text: &str, compute: (i32, i32), macros: &[(&str, String)]) -> Result<Vec<u8>> {
         let macros: Vec<String> = macros.iter().map(|(name, value)| format!("--define-macro={name}={value}")).collect();
         let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
         self.compile_with(name, text, compute, &macros)
     }
 
-    /// As [`Nvrtc::compile`], with options of the compiler's own.
+    /// Compiles as [`Nvrtc::compile`] does, with further compiler options.
     ///
     /// # Errors
     /// As [`Nvrtc::compile`].
@@ -103,12 +104,13 @@ impl Nvrtc {
         let (text, file) = (ended(text)?, ended(name)?);
         let mut raw = std::ptr::null_mut();
         let none = std::ptr::null();
-        // SAFETY: both strings end and are copied; writes one pointer, given back by `Program`.
+        // SAFETY: both strings are terminated and copied; writes one pointer, destroyed by
+        // `Program`.
         let code = unsafe { (self.api.new)(&raw mut raw, text.as_ptr(), file.as_ptr(), 0, none, none) };
         self.check("nvrtcCreateProgram", code)?;
         let program = Program { api: &self.api, raw };
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: as many strings as are said, each of which ends.
+        // SAFETY: the count is the number of strings, and each is terminated.
         let code = unsafe { (self.api.compile)(program.raw, pointers.len() as c_int, pointers.as_ptr()) };
         if code != 0 {
             let log = program.log().unwrap_or_else(|| self.text_of(code));
@@ -118,18 +120,18 @@ impl Nvrtc {
         // SAFETY: writes one number.
         self.check("nvrtcGetCUBINSize", unsafe { (self.api.image_bytes)(program.raw, &raw mut bytes) })?;
         let mut image = vec![0u8; bytes];
-        // SAFETY: `bytes` are written.
+        // SAFETY: writes `bytes` bytes.
         self.check("nvrtcGetCUBIN", unsafe { (self.api.image)(program.raw, image.as_mut_ptr().cast()) })?;
         Ok(image)
     }
 
-    /// Folders of the CUDA toolkit's headers, of one toolkit of those that are known, that has this one. Since version 13 what
-    /// is C++'s own lies apart.
+    /// Returns the include folders of the first known CUDA toolkit that has this header. Since
+    /// version 13 the headers of C++ itself lie in a folder of their own.
     pub fn folders_of(header: &str) -> Option<Vec<PathBuf>> {
         let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
         let toolkits =
             [of_variable("CUDA_PATH"), of_variable("CUDA_HOME"), Some("/usr/local/cuda".into()), Some("/usr".into())];
-        // Packages of Python's have a folder each, or one for all, beside their libraries.
+        // Python packages have a folder each, or one for all, beside their libraries.
         let library = of_variable(VARIABLE).and_then(|file| Some(file.parent()?.parent()?.to_path_buf()));
         let packages =
             roots().flat_map(|root| python_folders(&root)).filter_map(|lib| Some(lib.parent()?.to_path_buf()));
@@ -140,7 +142,7 @@ impl Nvrtc {
     }
 
     fn text_of(&self, code: c_int) -> String {
-        // SAFETY: a constant string of the library's, for any number.
+        // SAFETY: returns a constant string of the library for any number.
         let text = unsafe { crate::driver::text_at((self.api.text)(code)) };
         text.unwrap_or_else(|| format!("error {code}"))
     }
@@ -159,7 +161,7 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// What the compiler said, if anything.
+    /// Returns the compiler's output, if any.
     fn log(&self) -> Option<String> {
         let mut bytes = 0;
         // SAFETY: writes one number.
@@ -167,7 +169,7 @@ impl Program<'_> {
             return None;
         }
         let mut log = vec![0u8; bytes];
-        // SAFETY: `bytes` are written, a zero at the end.
+        // SAFETY: writes `bytes` bytes, the last of them zero.
         let code = unsafe { (self.api.log)(self.raw, log.as_mut_ptr().cast()) };
         log.pop();
         (code == 0).then(|| String::from_utf8_lossy(&log).trim_end().to_string())
@@ -176,12 +178,13 @@ impl Program<'_> {
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
-        // SAFETY: made once by `compile`, given back here only.
+        // SAFETY: created once by `compile`, destroyed only here.
         unsafe { (self.api.free)(&raw mut self.raw) };
     }
 }
 
-/// Names that the loader may know, then the toolkit's folder, then Python environments.
+/// Lists candidate files: names that the loader may know, then the toolkit's folder, then Python
+/// environments.
 fn files() -> Vec<String> {
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
     let mut files: Vec<String> = names.map(String::from).to_vec();
@@ -194,7 +197,7 @@ fn files() -> Vec<String> {
     files
 }
 
-/// Where Python installations may be.
+/// Returns the prefixes of possible Python installations.
 fn roots() -> impl Iterator<Item = PathBuf> {
     let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
     let roots = [
@@ -207,7 +210,8 @@ fn roots() -> impl Iterator<Item = PathBuf> {
     roots.into_iter().flatten()
 }
 
-/// Where the package lies in the Python installations under a root: by the folder's name in its versions.
+/// Returns the package's library folders in the Python installations under a root, by the folder
+/// names of its versions.
 fn python_folders(root: &Path) -> Vec<PathBuf> {
     let lib = fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
     let pythons =

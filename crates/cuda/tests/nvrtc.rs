@@ -1,5 +1,5 @@
-//! Every kernel, as NVIDIA's compiler takes it, for the architectures that it is meant for. Needs NVRTC and no GPU:
-//! `make test-nvrtc` gets it and runs this. Without the library it fails.
+//! Compiles every kernel with NVIDIA's compiler, for its target architectures. Needs NVRTC and no
+//! GPU: `make test-nvrtc` installs it and runs this. Without the library it fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use onehop_pipeline::{BatchSourceBuilder, Expr, Source};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// What the kernels are to run on: H100 and H200, A100.
+/// Target architectures: H100 and H200, A100.
 const ARCHITECTURES: [(i32, i32); 2] = [(9, 0), (8, 0)];
 
 fn load() -> Arc<Nvrtc> {
@@ -33,12 +33,12 @@ fn load() -> Arc<Nvrtc> {
     }
 }
 
-/// Programs that are drawn; `ONEHOP_GPU_PROGRAMS` has more of them.
+/// Returns the number of random programs. `ONEHOP_GPU_PROGRAMS` raises it.
 fn wanted() -> usize {
     std::env::var("ONEHOP_GPU_PROGRAMS").ok().and_then(|value| value.parse().ok()).unwrap_or(20)
 }
 
-/// The texts of sums for fits, over doubles and whole numbers: in one kernel, and in several.
+/// Returns the sources of sums for fits, over doubles and integers: in one kernel, and in several.
 fn folds() -> BTreeSet<String> {
     let mut texts = BTreeSet::new();
     for features in [1, 4, 8, fused::MOST_FEATURES] {
@@ -75,7 +75,8 @@ fn folds() -> BTreeSet<String> {
     texts
 }
 
-/// The texts of the first random programs that are not refused, and of the shapes of star queries.
+/// Returns the sources of the first random programs that are not refused, and of the shapes of star
+/// queries.
 fn generated() -> BTreeSet<String> {
     let mut texts = BTreeSet::new();
     for (_, program, sources) in star::Star::new(5000, 0.01).queries() {
@@ -118,7 +119,7 @@ fn every_generated_kernel_compiles() {
     println!("\ngenerated: {} passed, 0 failed", texts.len() * ARCHITECTURES.len());
 }
 
-/// Functions as somebody might write them, of every type.
+/// Returns examples of user-defined functions, of every type.
 fn written() -> Vec<(&'static str, Signature)> {
     use Element::*;
     let all = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64];
@@ -183,7 +184,8 @@ fn every_kernel_compiles() {
         for (source, line, what) in [
             ("double y = x;\nreturn y + missing;", 2, "missing"),
             ("#decl\nint f( { }\n#begin\nreturn f();\n#end", 2, ""),
-            // NVIDIA's compiler takes it with a warning, and whatever is in a register comes of it.
+            // NVIDIA's compiler accepts it with a warning, and the result is whatever a register
+            // holds.
             ("if (x > 0) {\n    return 1;\n}", 3, "return"),
         ] {
             let arguments = vec![("x".into(), Kind::Value(Element::Float64))];
@@ -197,6 +199,6 @@ fn every_kernel_compiles() {
         }
     }
     let (major, minor) = nvrtc.version();
-    // A line of its own, whatever the harness has begun.
+    // On a line of its own, after any output of the harness.
     println!("\nnvrtc: {compiled} passed, 0 failed (NVRTC {major}.{minor}, for {ARCHITECTURES:?})");
 }

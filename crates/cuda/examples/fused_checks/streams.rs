@@ -1,4 +1,4 @@
-//! How fast columns come from host memory to a device.
+//! Measures the transfer rate of columns from host memory to a device.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use onehop_segment::packed::VECTOR_ROWS;
 use super::star::{Repeated, Star};
 use super::{Words, device, sorted};
 
-/// Rows that lie in memory, at most: more than any cache has. They come as often as it takes.
+/// Maximum rows in memory, more than any cache holds. They are repeated as needed.
 const MEMORY_ROWS: usize = 1 << 25;
-/// Bytes that are moved without being filled.
+/// Bytes that are transferred without being filled.
 const UNFILLED_BYTES: usize = 8 << 30;
 /// Bytes of an item: a block of a column.
 const ITEM_BYTES: usize = 160 << 10;
 
-/// Bytes that nobody has put there.
+/// Cargo whose bytes are never filled.
 struct Nothing<'a> {
     batches: usize,
     items: usize,
@@ -51,13 +51,13 @@ impl Cargo for Nothing<'_> {
 
     fn send(&self, _: usize, filled: Sent<'_>, stream: &Stream) -> FusedResult<()> {
         let to = &self.device[filled.room.slot()];
-        // SAFETY: the buffer is as long as any batch, and is not used by anybody else.
+        // SAFETY: the buffer is as long as any batch, and has no other user.
         unsafe { filled.copy(to.address(), 0, filled.bytes(), stream)? };
         Ok(())
     }
 }
 
-/// Nothing is on the device, and every morsel takes what the first does.
+/// No column is on the device, and every morsel takes as many bytes as the first.
 #[derive(Debug)]
 struct AsTheFirst;
 
@@ -85,7 +85,7 @@ fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / 1e9 / time.as_secs_f64()
 }
 
-/// What the bus gives to a ring that nobody fills, in GB/s: the best of several runs.
+/// Returns the rate of the bus in GB/s with a ring that is not filled: the best of several runs.
 fn unfilled(stager: &Stager, shape: Shape, repeats: usize) -> Result<f64, String> {
     let items = (shape.batch_bytes / ITEM_BYTES).max(1);
     let shape = Shape { batch_bytes: items * ITEM_BYTES, ..shape };
@@ -103,7 +103,7 @@ fn unfilled(stager: &Stager, shape: Shape, repeats: usize) -> Result<f64, String
     Ok(best)
 }
 
-/// Measures; how many answers are wrong.
+/// Runs the measurements, and returns the number of wrong answers.
 pub fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     let (context, nvrtc) = device(words)?;
     let part = rows.clamp(1, MEMORY_ROWS);

@@ -1,4 +1,5 @@
-//! Arrays against what was written into segments: of every type, packed in every way, with NULLs; kept, evicted, shared.
+//! Arrays compared with the values written into segments: every type, every encoding, with NULLs;
+//! kept, evicted, shared.
 
 use std::sync::atomic::AtomicBool;
 
@@ -65,14 +66,15 @@ fn with_control<T>(f: impl FnOnce(&Control<'_>) -> T) -> T {
     f(&Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| (), budget: &budget })
 }
 
-/// What lies in an array: device memory is the process's own.
+/// Returns the content of an array. The fake device's memory belongs to this process.
 fn bytes(array: &Arc<dyn DeviceMemory>, len: usize) -> Vec<u8> {
     assert!(array.bytes() >= len as u64);
-    // SAFETY: the fake device's memory is the host's, of at least that length, and held.
+    // SAFETY: the memory of the fake device is host memory of at least that length, and is held.
     unsafe { std::slice::from_raw_parts(array.address() as *const u8, len) }.to_vec()
 }
 
-/// Numbers that are packed in many widths, are all the same, have a dictionary, or are as wide as can be.
+/// Returns columns of numbers: of many packed widths, constant, with a dictionary, and of the full
+/// width.
 fn shapes<T: ArrowPrimitiveType>(of: impl Fn(i128) -> T::Native, wide: [i128; 2]) -> Vec<ArrayRef> {
     let rows = 2 * BLOCK_ROWS as i128 + 777;
     let spread = |row: i128| wide[0] + (row * 0x9E37_79B9_7F4A_7C15) % (wide[1] - wide[0] + 1);
@@ -80,7 +82,7 @@ fn shapes<T: ArrowPrimitiveType>(of: impl Fn(i128) -> T::Native, wide: [i128; 2]
         &|row| Some(row % 100),
         &|_| Some(42),
         &|row| Some(spread(row)),
-        // Few values far from each other.
+        // A few values far from each other.
         &|row| Some([wide[0], wide[1], 0, 7][row as usize % 4]),
         &|row| (row % 5 > 0).then_some(row % 90),
         &|row| (row > BLOCK_ROWS as i128).then_some(row % 3),
@@ -91,7 +93,7 @@ fn shapes<T: ArrowPrimitiveType>(of: impl Fn(i128) -> T::Native, wide: [i128; 2]
     shapes.iter().map(array).collect()
 }
 
-/// The values of an array, one behind the other, with this in the place of NULL.
+/// Returns the values of an array one after the other, with `null` in the place of NULL.
 fn expected<T: ArrowPrimitiveType>(array: &ArrayRef, null: T::Native) -> Vec<u8> {
     let array = array.as_primitive::<T>();
     let values: Vec<T::Native> = array.iter().map(|value| value.unwrap_or(null)).collect();
@@ -120,7 +122,7 @@ fn numbers_of_every_type() {
     check::<UInt8Type>(Element::UInt8, |n| n as u8, unsigned(8), 0);
     check::<UInt16Type>(Element::UInt16, |n| n as u16, unsigned(16), 0);
     check::<UInt32Type>(Element::UInt32, |n| n as u32, unsigned(32), 0);
-    // Those from 2^63 on are in another test: with a dictionary, no source has them.
+    // Another test covers values from 2^63 on: no source has them with a dictionary.
     check::<UInt64Type>(Element::UInt64, |n| n as u64, unsigned(62), 0);
     check::<Float32Type>(Element::Float32, |n| n as f32 / 8.0, signed(60), f32::NAN);
     check::<Float64Type>(Element::Float64, |n| n as f64 / 3.0, signed(60), f64::NAN);
@@ -155,7 +157,7 @@ fn truth_values_and_integers_as_doubles() {
     );
 }
 
-/// Two columns of numbers, from a number on.
+/// Returns a segment of two columns of numbers, which start at `from`.
 fn numbers(from: i64) -> Arc<Segment> {
     let column = |by: i64| -> ArrayRef {
         Arc::new((0..3000).map(|row| Some((from + row) * by)).collect::<PrimitiveArray<Int64Type>>())
@@ -181,11 +183,11 @@ fn who_asks_again_has_the_same_and_holders_keep_it() {
     let launched = machine.calls(fake::Call::Synchronize);
     let again = decode(&backend, &segments, &[0], Element::Int64).unwrap();
     assert_eq!((again.address(), machine.calls(fake::Call::Synchronize)), (first.address(), launched));
-    // Another type, and other columns, are others.
+    // Arrays of another type or of other columns are separate.
     let double = decode(&backend, &segments, &[0], Element::Float64).unwrap();
     let both = decode(&backend, &segments, &[0, 1], Element::Int64).unwrap();
     assert!(double.address() != first.address() && both.address() != first.address());
-    // More rows: the earlier array is its holder's alone from now on.
+    // With more rows, the earlier array belongs to its holder alone.
     segments.push(numbers(3000));
     let longer = decode(&backend, &segments, &[0], Element::Int64).unwrap();
     assert_ne!(longer.address(), first.address());
@@ -196,7 +198,7 @@ fn who_asks_again_has_the_same_and_holders_keep_it() {
     assert_ne!(anew.address(), longer.address());
     let expected: Vec<i64> = (0..6000).collect();
     assert!(bytes(&longer, 48_000) == crate::fused::bytes_of(&expected));
-    // Segments that are gone.
+    // The segments are gone.
     drop((segments, again, double, both, anew, first));
     backend.residency().unwrap().sweep();
     assert!(bytes(&longer, 48_000) == crate::fused::bytes_of(&expected));
@@ -218,13 +220,13 @@ fn what_is_full_says_so_and_lets_go_of_what_nobody_holds() {
     let full = decode(1).unwrap_err();
     assert!(matches!(full, PipelineError::Memory { .. }), "{full}");
     let held = decode(64).unwrap();
-    // It is there, whatever the limit says now.
+    // An existing array is returned, whatever the limit is now.
     assert_eq!(decode(1).unwrap().address(), held.address());
     let parts: [&[u8]; 2] = [&[1, 2, 3], &[4]];
     let uploaded = with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::default(), control));
     let uploaded = uploaded.unwrap();
     assert_eq!(bytes(&uploaded, 4), [1, 2, 3, 4]);
-    // It counts as long as it is there.
+    // The upload counts as long as it lives.
     let full = with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::Bytes(6 << 20), control));
     assert!(matches!(full, Err(PipelineError::Memory { .. })), "{full:?}");
     drop((uploaded, held));

@@ -1,4 +1,4 @@
-//! What a device tells of a run: columns that stay, columns that are streamed, each byte once.
+//! Statistics of a run: columns that stay, columns that are streamed, each byte counted once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ use crate::staging::Shape;
 
 const ROWS: i64 = 5000;
 
-/// A column of ascending numbers as one segment.
+/// Returns a column of ascending numbers as one segment.
 fn stored() -> (Arc<dyn Source>, Stored) {
     let column: ArrayRef = Arc::new((0..ROWS).collect::<Int64Array>());
     let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
@@ -32,14 +32,15 @@ fn stored() -> (Arc<dyn Source>, Stored) {
     (Arc::new(source), Stored { blocks, columns: vec![0] })
 }
 
-/// Its sum.
+/// Returns a program that sums the column.
 fn summing(source: &Arc<dyn Source>) -> Execution {
     let sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(Expr::Register(0))] };
     let pipeline = Pipeline { source: 0, columns: vec![0], steps: vec![], sink };
     Execution::new(Program { pipelines: vec![pipeline] }, vec![Arc::clone(source)], 1 << 30).unwrap()
 }
 
-/// Adds the column up; what the device tells, and the bytes that its ledger counted to it.
+/// Sums the column. Returns the statistics of the device, and the bytes to the device in its
+/// ledger.
 fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence: Residence) -> (DeviceRan, u64) {
     let execution = summing(&stored.0);
     let hints = Hints { stored: vec![Some(stored.1.clone())], residence, ..Hints::default() };
@@ -107,7 +108,7 @@ fn what_is_streamed_is_told_and_counted_once() {
         brought.streamed.is_none() && brought.launches == 1 && brought.moved_bytes == moved,
         "{brought:?}, {moved}"
     );
-    // It is there now, also for who brings nothing to stay.
+    // The column is resident now, also for a run that loads nothing to stay.
     for residence in [Residence::Auto, Residence::Off] {
         let (ran, _) = run(device, &stored, residence);
         assert!(ran.streamed.is_none() && ran.resident_bytes > 0 && ran.moved_bytes < brought.moved_bytes, "{ran:?}");

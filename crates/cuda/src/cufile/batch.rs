@@ -1,4 +1,4 @@
-//! Batches: many transfers handed over in one call, and asked for in another.
+//! Batches of cuFile: many transfers are submitted in one call, and polled in another.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Cufile, sys};
 use crate::{Error, Result};
 
-/// A batch of so many transfers at most.
+/// A batch with a maximum number of transfers.
 pub struct Batch {
     cufile: Arc<Cufile>,
     raw: sys::RawBatch,
@@ -26,10 +26,10 @@ impl fmt::Debug for Batch {
 const LIBRARY: &str = "libcufile";
 
 impl Batch {
-    /// A batch for `capacity` transfers.
+    /// Creates a batch for `capacity` transfers.
     ///
     /// # Errors
-    /// A version without batches, or more than cuFile allows.
+    /// Returns an error if cuFile is too old for batches, or the capacity exceeds its maximum.
     pub fn new(cufile: &Arc<Cufile>, capacity: usize) -> Result<Self> {
         let make = cufile.api().batch_new.ok_or(Error::TooOld { library: LIBRARY, symbol: "cuFileBatchIOSetUp" })?;
         cufile.context().bind()?;
@@ -39,19 +39,21 @@ impl Batch {
         Ok(Self { cufile: Arc::clone(cufile), raw })
     }
 
-    /// Hands over transfers.
+    /// Submits transfers.
     ///
     /// # Safety
-    /// What the entries speak of lives, and is not used, until the batch has said that they are done, or is destroyed.
+    /// The memory and files of the entries live, and are not used, until the batch has reported
+    /// them done, or is destroyed.
     pub(crate) unsafe fn submit(&mut self, entries: &mut [sys::BatchEntry]) -> Result<()> {
         let symbol = "cuFileBatchIOSubmit";
         let submit = self.cufile.api().batch_submit.ok_or(Error::TooOld { library: LIBRARY, symbol })?;
         self.cufile.context().bind()?;
-        // SAFETY: as many entries as said; the rest is the caller's promise.
+        // SAFETY: the count is the number of entries; the caller guarantees the rest.
         self.cufile.check(symbol, unsafe { submit(self.raw, entries.len() as u32, entries.as_mut_ptr(), 0) })
     }
 
-    /// Adds what is done to `events`: waits for at least so many, not longer than `patience`, and takes `most`.
+    /// Appends completed transfers to `events`: waits for `at_least` of them, for at most
+    /// `patience`, and takes up to `most`.
     pub(crate) fn done(
         &mut self,
         at_least: usize,
@@ -69,16 +71,16 @@ impl Batch {
         let mut timeout =
             libc::timespec { tv_sec: patience.as_secs() as libc::time_t, tv_nsec: patience.subsec_nanos().into() };
         let at_least = at_least.min(most) as u32;
-        // SAFETY: room for as many events as `found` says before the call.
+        // SAFETY: there is room for as many events as `found` says before the call.
         let status =
             unsafe { ask(self.raw, at_least, &raw mut found, events[before..].as_mut_ptr(), &raw mut timeout) };
         events.truncate(before + if status.code == 0 { (found as usize).min(most) } else { 0 });
-        // What it has not come to yet is not done.
+        // Entries that are still waiting or pending are not done.
         events.retain(|event| event.status & !sys::UNFINISHED != 0);
         self.cufile.check(symbol, status)
     }
 
-    /// What an event says: bytes, or what went wrong.
+    /// Returns the bytes or the error of an event.
     pub(crate) fn outcome(&self, event: &sys::BatchEvent) -> io::Result<usize> {
         match (event.status, event.moved) {
             (sys::COMPLETE, moved @ 0..) => Ok(moved as usize),
@@ -102,7 +104,7 @@ impl Drop for Batch {
         if let Some(free) = self.cufile.api().batch_free
             && self.cufile.context().bind().is_ok()
         {
-            // SAFETY: made by `new`, destroyed here only.
+            // SAFETY: created by `new`, destroyed only here.
             unsafe { free(self.raw) };
         }
     }

@@ -11,7 +11,8 @@ use onehop_io::LocalFile;
 use super::{Cufile, Effective, Verdict, sys};
 use crate::{DeviceBuf, Error, Result};
 
-/// What is read to see which way bytes take: a page of storage, and of the device (64 KiB).
+/// Bytes of the read that finds out the transfer path: a page of storage, and of the device (64
+/// KiB).
 const TRIAL_BYTES: usize = 64 << 10;
 
 /// An open file and cuFile's handle of it.
@@ -25,7 +26,7 @@ pub struct CufileFile {
 
 // SAFETY: cuFile's handles may be used from any thread.
 unsafe impl Send for CufileFile {}
-// SAFETY: as above, by several at once.
+// SAFETY: as above, by several threads at once.
 unsafe impl Sync for CufileFile {}
 
 impl fmt::Debug for CufileFile {
@@ -35,10 +36,10 @@ impl fmt::Debug for CufileFile {
 }
 
 impl CufileFile {
-    /// Registers a file. One that is open past the page cache can go direct; others cannot.
+    /// Registers a file. Only a file that is open past the page cache can be direct.
     ///
     /// # Errors
-    /// What cuFile says, and what helps where the machine has no udev.
+    /// Returns the error of cuFile, with the remedy if the machine has no udev.
     pub fn new(cufile: &Arc<Cufile>, file: Arc<LocalFile>) -> Result<Self> {
         let mut open = Self::registered(cufile, file)?;
         open.verdict = open.try_once();
@@ -49,11 +50,12 @@ impl CufileFile {
         cufile.context().bind()?;
         let mut handle = std::ptr::null_mut();
         let fd = file.as_fd().as_raw_fd();
-        // The second half of the pointer is zero, too.
+        // The upper half of the pointer is zero, too.
         let mut place = sys::Handle { pointer: std::ptr::null_mut() };
         place.fd = fd;
         let mut descriptor = sys::Descriptor { kind: sys::TYPE_FD, handle: place, fs_ops: std::ptr::null() };
-        // SAFETY: an open descriptor, closed after the handle is given back; both structures live through the call.
+        // SAFETY: an open descriptor, closed after the handle is deregistered; both structures live
+        // through the call.
         let status = unsafe { (cufile.api().register_file)(&raw mut handle, &raw mut descriptor) };
         match cufile.check("cuFileHandleRegister", status) {
             Ok(()) => {
@@ -64,7 +66,7 @@ impl CufileFile {
         }
     }
 
-    /// Registers a file that lies where another does whose way is known.
+    /// Registers a file on the same device as another file whose transfer path is known.
     ///
     /// # Errors
     /// As [`CufileFile::new`].
@@ -74,12 +76,12 @@ impl CufileFile {
         Ok(open)
     }
 
-    /// The device that a file is on, as the system numbers them.
+    /// Returns the system's number of the device that a file is on.
     pub(crate) fn device_number(file: &LocalFile) -> Option<(u32, u32)> {
         device_of(file.as_fd())
     }
 
-    /// Reads the first page, to see which way it takes.
+    /// Reads the first page to find out its transfer path.
     fn try_once(&self) -> Verdict {
         let unknown = |why: String| Verdict { effective: Effective::NotVerified, because: why };
         let mut buffer = match DeviceBuf::new(self.cufile.context(), TRIAL_BYTES) {
@@ -96,17 +98,17 @@ impl CufileFile {
         }
     }
 
-    /// Which way the first page of the file took when it was registered.
+    /// Returns the transfer path of the file's first page at registration.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &Arc<LocalFile> {
         &self.file
     }
 
-    /// The library that it is registered with.
+    /// Returns the library that the file is registered with.
     pub fn cufile(&self) -> &Arc<Cufile> {
         &self.cufile
     }
@@ -115,23 +117,24 @@ impl CufileFile {
         self.handle
     }
 
-    /// Reads up to `bytes` at `offset` of the file to the bytes of the buffer from `at` on, and waits; 0 means the end of
-    /// the file.
+    /// Reads up to `bytes` bytes at `offset` of the file to the buffer from `at` on, and waits. 0
+    /// means the end of the file.
     ///
     /// # Errors
-    /// Those of the system and of cuFile.
+    /// Returns the error of the system or of cuFile.
     ///
     /// # Panics
-    /// If the bytes do not lie in the buffer.
+    /// Panics if the range is not in the buffer.
     pub fn read(&self, offset: u64, buffer: &mut DeviceBuf, at: usize, bytes: usize) -> io::Result<usize> {
-        // SAFETY: the caller has the buffer alone until the call returns.
+        // SAFETY: the caller has exclusive access to the buffer until the call returns.
         unsafe { self.read_part(offset, buffer, at, bytes) }
     }
 
-    /// As [`CufileFile::read`], to a buffer of which others use other parts at the same time.
+    /// Reads as [`CufileFile::read`] does, to a buffer whose other parts may be in use at the same
+    /// time.
     ///
     /// # Safety
-    /// Nobody uses these bytes of the buffer until the call returns.
+    /// These bytes of the buffer have no other user until the call returns.
     pub(crate) unsafe fn read_part(
         &self,
         offset: u64,
@@ -142,35 +145,36 @@ impl CufileFile {
         buffer.address_of(&(at..at + bytes));
         self.cufile.context().bind()?;
         let base = buffer.address() as *mut c_void;
-        // SAFETY: the range lies in the buffer, and is nobody else's, as the caller promises.
+        // SAFETY: the range lies in the buffer and has no other user, as the caller guarantees.
         let moved =
             unsafe { (self.cufile.api().read)(self.handle, base, bytes, offset as libc::off_t, at as libc::off_t) };
         self.outcome("cuFileRead", moved)
     }
 
-    /// Writes up to `bytes` of the buffer from `at` on to `offset` of the file, and waits.
+    /// Writes up to `bytes` bytes of the buffer from `at` on to `offset` of the file, and waits.
     ///
     /// # Errors
-    /// Those of the system and of cuFile.
+    /// Returns the error of the system or of cuFile.
     ///
     /// # Panics
-    /// If the bytes do not lie in the buffer.
+    /// Panics if the range is not in the buffer.
     pub fn write(&self, offset: u64, buffer: &DeviceBuf, at: usize, bytes: usize) -> io::Result<usize> {
         buffer.address_of(&(at..at + bytes));
         self.cufile.context().bind()?;
         let base = buffer.address() as *const c_void;
-        // SAFETY: the range lies in the buffer, which nobody changes until the call returns.
+        // SAFETY: the range lies in the buffer, which is borrowed until the call returns.
         let moved =
             unsafe { (self.cufile.api().write)(self.handle, base, bytes, offset as libc::off_t, at as libc::off_t) };
         self.outcome("cuFileWrite", moved)
     }
 
-    /// What a transfer's answer means: bytes; -1 with the system's error; or an error of cuFile's, negative.
+    /// Decodes the result of a transfer: bytes, -1 with the system's error number, or a negative
+    /// error of cuFile.
     pub(crate) fn outcome(&self, call: &'static str, moved: isize) -> io::Result<usize> {
         match moved {
             0.. => Ok(moved as usize),
             -1 => Err(io::Error::last_os_error()),
-            // Batches and streams hand out the system's errors like the kernel does.
+            // Batches and streams return the system's errors as the kernel does.
             -4095..-1 => Err(io::Error::from_raw_os_error(-moved as i32)),
             _ => Err(self.cufile.error(call, moved.unsigned_abs() as i32, 0).into()),
         }
@@ -186,7 +190,8 @@ impl Drop for CufileFile {
     }
 }
 
-/// cuFile asks udev about the device of a file, and has a misleading answer where there is no udev.
+/// Replaces a misleading error: cuFile queries udev about a file's device, and reports another
+/// cause if there is no udev.
 fn explain(error: Error, fd: BorrowedFd<'_>) -> Error {
     match error {
         Error::Cufile { call, code: sys::HANDLE_NOT_REGISTERED, name, .. } => {
@@ -199,14 +204,14 @@ fn explain(error: Error, fd: BorrowedFd<'_>) -> Error {
 }
 
 fn device_of(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
-    // SAFETY: all zero is a value of it.
+    // SAFETY: all zeros is a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: an open descriptor; writes one structure.
     let code = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) };
     (code == 0).then(|| (libc::major(stat.st_dev), libc::minor(stat.st_dev)))
 }
 
-/// The commands that make the record that udev would have made, as root.
+/// Returns the commands, to be run as root, that create the record of udev.
 pub fn udev_cure(major: u32, minor: u32) -> String {
     format!(
         "run udev, or as root: mkdir -p /run/udev/data; printf \

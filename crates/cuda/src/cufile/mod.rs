@@ -1,8 +1,9 @@
 //! cuFile, NVIDIA's library for transfers between files and device memory.
 //!
-//! Where the machine has a way for it (nvidia-fs, or PCIe peer-to-peer), the bytes go straight from storage to the
-//! device. Where it has none, cuFile reads into host buffers of its own and copies: *compat mode*. It does not say which
-//! when it is asked to transfer; what it *counted* says it afterwards ([`Verdict`]).
+//! If the machine has a direct path (nvidia-fs, or PCIe peer-to-peer), the bytes move from storage
+//! to the device without the host. Otherwise cuFile reads into host buffers of its own and copies:
+//! *compat mode*. A transfer call does not report its path. cuFile's counters show it afterwards
+//! ([`Verdict`]).
 
 mod batch;
 mod file;
@@ -24,7 +25,8 @@ use crate::{Context, DeviceBuf, Error, Result};
 const CURE: &str =
     "install NVIDIA's GPUDirect Storage libraries (package nvidia-gds, or libcufile of the CUDA toolkit)";
 
-/// Under which names the library goes. Where CUDA was unpacked beside the loader's folders, it is looked for there.
+/// File names of the library, including those of a CUDA toolkit that was unpacked outside of the
+/// loader's folders.
 const FILES: [&str; 4] = [
     "libcufile.so.0",
     "libcufile.so",
@@ -32,12 +34,12 @@ const FILES: [&str; 4] = [
     "/usr/local/cuda/targets/x86_64-linux/lib/libcufile.so.0",
 ];
 
-/// Whether cuFile counts the ways that it takes, which costs a little for every transfer.
+/// Mode of cuFile's path counters, which cost a little for every transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// It does.
+    /// Transfers are counted.
     On,
-    /// It does not, and no way is verified.
+    /// Transfers are not counted, and no path is verified.
     Off,
 }
 
@@ -47,7 +49,7 @@ pub struct Cufile {
     context: Arc<Context>,
     version: i32,
     properties: sys::Properties,
-    /// Why there are no counts.
+    /// Reason why there are no counts.
     no_counts: Option<String>,
     closes: bool,
 }
@@ -59,10 +61,11 @@ impl fmt::Debug for Cufile {
 }
 
 impl Cufile {
-    /// Loads the library and opens its driver. There is one in a process; opening it again is allowed.
+    /// Loads the library and opens its driver. A process has one driver; opening it again is
+    /// allowed.
     ///
     /// # Errors
-    /// No library, or one that does not work here.
+    /// Returns an error if there is no library, or it does not work here.
     pub fn open(context: &Arc<Context>, counting: Counting) -> Result<Arc<Self>> {
         let library = Library::open("libcufile", &FILES, CURE)?;
         Self::with(sys::Api::find(&library)?, context, counting)
@@ -72,13 +75,14 @@ impl Cufile {
         context.bind()?;
         let (mut version, no_counts, properties) = (0, None, sys::Properties::default());
         if let Some(ask) = api.version {
-            // SAFETY: writes one number; the answer is not needed.
+            // SAFETY: writes one number; the returned status is not needed.
             unsafe { ask(&raw mut version) };
         }
         let context = Arc::clone(context);
         let mut cufile = Self { api, context, version, properties, no_counts, closes: false };
         cufile.keep_log_elsewhere();
-        // Some versions take the level before they are open, some after: both is allowed.
+        // Some versions accept the level before they are open, some after: one successful call
+        // suffices.
         let early = cufile.set_level(counting);
         // SAFETY: the library is loaded; closed once, when this is dropped.
         match unsafe { (api.open)() } {
@@ -98,13 +102,15 @@ impl Cufile {
         Ok(Arc::new(cufile))
     }
 
-    /// cuFile writes its log into the current directory, which may be anybody's. Who names a place for it has it there.
+    /// Moves cuFile's log from the current directory, which may belong to another user, to the
+    /// temporary directory. A log path in the environment takes precedence.
     fn keep_log_elsewhere(&self) {
         let named =
             std::env::var_os("CUFILE_LOGFILE_PATH").is_some() || std::env::var_os("CUFILE_ENV_PATH_JSON").is_some();
         let folder = CString::new(std::env::temp_dir().into_os_string().into_encoded_bytes());
         if let (false, Some(set), Ok(folder)) = (named, self.api.set_text, folder) {
-            // SAFETY: a string that ends, which the library copies. Where it will not have it, the log is where it was.
+            // SAFETY: a terminated string, which the library copies. If it refuses, the log stays
+            // in its place.
             unsafe { set(sys::LOG_FOLDER, folder.as_ptr()) };
         }
     }
@@ -112,33 +118,34 @@ impl Cufile {
     fn set_level(&self, counting: Counting) -> std::result::Result<(), String> {
         let Some(set) = self.api.stats_level else { return Err("this version of cuFile keeps no statistics".into()) };
         let level = if counting == Counting::On { 3 } else { 0 };
-        // SAFETY: a number.
+        // SAFETY: passes a number.
         self.check("cuFileSetStatsLevel", unsafe { set(level) }).map_err(|e| e.to_string())
     }
 
-    /// For good: cuFile 1.15, once stopped, counts no more.
+    /// Starts counting, and never stops: cuFile 1.15 does not count again after a stop.
     fn start_counting(&self) -> std::result::Result<(), String> {
         let Some(start) = self.api.stats_start else { return Err("this version of cuFile keeps no statistics".into()) };
         // SAFETY: the driver is open.
         self.check("cuFileStatsStart", unsafe { start() }).map_err(|e| e.to_string())
     }
 
-    /// 1150 is 1.15; 0 is a version that does not say.
+    /// Returns the version: 1150 is 1.15; 0 is a version that does not report itself.
     pub fn version(&self) -> i32 {
         self.version
     }
 
-    /// The context that it is for.
+    /// Returns the context of this library.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Whether the machine has anything to go direct by: nvidia-fs, or PCIe peer-to-peer.
+    /// Returns true if the machine has a mechanism for direct transfers: nvidia-fs, or PCIe
+    /// peer-to-peer.
     pub fn can_be_direct(&self) -> bool {
         self.properties.nvfs_major > 0 || self.properties.supports != 0
     }
 
-    /// What cuFile says about itself, in a line.
+    /// Returns a one-line description of cuFile's properties.
     pub fn describe(&self) -> String {
         let p = &self.properties;
         let nvfs = match p.nvfs_major {
@@ -152,7 +159,7 @@ impl Cufile {
         format!("cuFile {version}, {nvfs}, {p2p}, compat mode {compat}, batches of {batch}, {direct} KiB at once")
     }
 
-    /// Transfers in a batch, at most.
+    /// Returns the maximum number of transfers in a batch.
     pub fn max_batch(&self) -> usize {
         match self.properties.max_batch {
             0 => 128,
@@ -160,23 +167,23 @@ impl Cufile {
         }
     }
 
-    /// What it has counted.
+    /// Returns the current counters.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Returns the reason if they are not available.
     pub fn counts(&self) -> std::result::Result<Counts, String> {
         if let Some(why) = &self.no_counts {
             return Err(why.clone());
         }
         let Some(get) = self.api.stats_3 else { return Err("this version of cuFile keeps no statistics".into()) };
         let mut words = Box::new([0; sys::STATS_WORDS]);
-        // SAFETY: six times as long as the structure of the version that we know.
+        // SAFETY: the buffer is six times as long as the structure of the known version.
         self.check("cuFileGetStatsL3", unsafe { get(words.as_mut_ptr()) }).map_err(|e| e.to_string())?;
         let unknown = || format!("the statistics of cuFile {} have no record of this GPU", self.version);
         Counts::read(&words, &self.context.device().uuid, self.version).ok_or_else(unknown)
     }
 
-    /// Which way the bytes took since `before` was counted.
+    /// Returns the transfer path since the counters were `before`.
     pub fn verdict(&self, before: &std::result::Result<Counts, String>) -> Verdict {
         let counted = match before {
             Ok(before) => self.counts().map(|now| now.since(before)),
@@ -185,17 +192,18 @@ impl Cufile {
         Verdict::of(counted, self.can_be_direct())
     }
 
-    /// Registers a buffer: without that, cuFile moves its bytes through device buffers of its own.
+    /// Registers a buffer. Without registration, cuFile moves its bytes through device buffers of
+    /// its own.
     ///
     /// # Errors
-    /// What cuFile says. The buffer can be used all the same.
+    /// Returns the error of cuFile. The buffer remains usable.
     pub fn register(self: &Arc<Self>, buffer: &mut DeviceBuf) -> Result<()> {
         if buffer.registration.is_some() {
             return Ok(());
         }
         self.context.bind()?;
         let base = buffer.address() as *const c_void;
-        // SAFETY: the buffer's own range; forgotten before it is freed, by the registration in it.
+        // SAFETY: the buffer's own range; its registration is removed before it is freed.
         let status = unsafe { (self.api.register_buffer)(base, buffer.len(), 0) };
         self.check("cuFileBufRegister", status)?;
         buffer.registration = Some(Registration { cufile: Arc::clone(self), base: buffer.address() });
@@ -235,13 +243,14 @@ impl Cufile {
 impl Drop for Cufile {
     fn drop(&mut self) {
         if self.closes && self.context.bind().is_ok() {
-            // SAFETY: opened once, by `with`; files, buffers and batches hold this value and are gone.
+            // SAFETY: opened once, by `with`; files, buffers and batches hold this value and are
+            // gone.
             unsafe { (self.api.close)() };
         }
     }
 }
 
-/// That a buffer is registered, as long as this lives.
+/// Registration of a buffer, while this value lives.
 pub(crate) struct Registration {
     cufile: Arc<Cufile>,
     base: u64,

@@ -1,6 +1,6 @@
-//! cuFile's answers: names and meanings, which its library does not export.
+//! Names and meanings of cuFile's codes, which its library does not export.
 
-/// The name and meaning of an answer.
+/// Returns the name and the meaning of a code.
 pub fn of(code: i32) -> (&'static str, &'static str) {
     match code {
         5001 => ("CU_FILE_DRIVER_NOT_INITIALIZED", "nvidia-fs is not loaded, and compat mode is not allowed"),

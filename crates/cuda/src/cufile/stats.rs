@@ -1,49 +1,51 @@
-//! Which way the bytes took, from what cuFile counted.
+//! Transfer path of bytes, derived from cuFile's counters.
 //!
-//! cuFile counts transfers by the way they were made: PCIe peer-to-peer and nvidia-fs (direct), or POSIX calls through
-//! its own host buffers ("compat mode"). A [`Verdict`] is a difference of two [`Counts`], taken before and after. The
-//! counters are the process's: what else uses cuFile meanwhile is counted, too, and can make a verdict less certain,
-//! never *direct* instead of *compat*.
+//! cuFile counts transfers by their path: PCIe peer-to-peer and nvidia-fs (direct), or POSIX calls
+//! through its own host buffers ("compat mode"). A [`Verdict`] is a difference of two [`Counts`],
+//! taken before and after. The counters belong to the process. Other concurrent uses of cuFile are
+//! counted, too. They can make a verdict less certain, but never *direct* instead of *compat*.
 //!
-//! Level 3 of the statistics has a record for each GPU. Where it lies changed from version to version, so it is looked
-//! for by the GPU's UUID, with which it begins; the layout of 1.15 is known and serves where the UUID is not found.
+//! Level 3 of the statistics has a record for each GPU. Its offset differs between versions, so the
+//! record is located by the GPU's UUID, with which it begins. If the UUID is not found, the known
+//! layout of 1.15 is used for that version.
 
 use std::fmt;
 
 use super::sys;
 
-/// cuFile's version with a known place of the GPUs' records.
+/// Version of cuFile whose record layout is known.
 const KNOWN_VERSION: i32 = 1150;
 
-/// Words before the number of GPUs, and of a GPU's record, in that version.
+/// Words before the number of GPUs, and words of a GPU's record, in that version.
 const HEAD_WORDS: usize = 128;
 const GPU_WORDS: usize = 31;
 const MOST_GPUS: usize = 16;
 
-/// Words of batch counters from the start, the same in all versions so far: enqueued as POSIX calls; submitted through
-/// nvidia-fs; submitted peer to peer.
+/// Word offsets of the batch counters, the same in all versions so far: enqueued as POSIX calls;
+/// submitted through nvidia-fs; submitted peer to peer.
 const BATCH_POSIX: usize = 34;
 const BATCH_NVFS: usize = 40;
 const BATCH_P2P: usize = 42;
 
-/// Words of a GPU's record: the counters of reads, and of writes.
+/// Word offsets in a GPU's record: the counters of reads, and of writes.
 const P2P: [usize; 2] = [7, 20];
 const NVFS: [usize; 2] = [8, 21];
 const POSIX: [usize; 2] = [9, 22];
 
-/// Transfers, by way.
+/// Numbers of transfers by path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By PCIe peer-to-peer.
+    /// Transfers by PCIe peer-to-peer.
     pub p2p: u64,
-    /// Through nvidia-fs.
+    /// Transfers through nvidia-fs.
     pub nvfs: u64,
-    /// By POSIX calls and a copy.
+    /// Transfers by POSIX calls and a copy.
     pub posix: u64,
 }
 
 impl Counts {
-    /// From what `cuFileGetStatsL3` filled in; `None` where the record of the GPU is not to be found.
+    /// Reads the counters from the structure of `cuFileGetStatsL3`; `None` if the record of the GPU
+    /// is not found.
     pub(super) fn read(words: &[u64; sys::STATS_WORDS], uuid: &[u8; 16], version: i32) -> Option<Self> {
         let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| uuid[at + i]));
         let id = [half(0), half(8)];
@@ -67,7 +69,7 @@ impl Counts {
         })
     }
 
-    /// What was counted since.
+    /// Returns the difference to earlier counters.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             p2p: self.p2p.saturating_sub(before.p2p),
@@ -83,18 +85,18 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The way that bytes really took.
+/// Observed path of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effective {
     /// From storage into device memory.
     Direct,
     /// Through cuFile's buffers in host memory.
     Compat,
-    /// Some this way, some that way.
+    /// Some direct, some in compat mode.
     Mixed,
-    /// Through our own pinned buffers in host memory.
+    /// Through pinned buffers of this crate in host memory.
     Staged,
-    /// It is not known.
+    /// Unknown.
     NotVerified,
 }
 
@@ -110,12 +112,12 @@ impl fmt::Display for Effective {
     }
 }
 
-/// The way that bytes took, and how we know.
+/// Observed path of bytes, and the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The way.
+    /// Observed path.
     pub effective: Effective,
-    /// How we know, or why we do not.
+    /// Evidence, or the reason why there is none.
     pub because: String,
 }
 
@@ -126,7 +128,8 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Of transfers between two counts. `can_be_direct` is whether cuFile has anything to go direct by.
+    /// Returns the verdict for the transfers between two counts. `can_be_direct` is true if cuFile
+    /// has a direct mechanism.
     pub(super) fn of(counted: Result<Counts, String>, can_be_direct: bool) -> Self {
         let neither = "cuFile reports neither nvidia-fs nor peer-to-peer";
         let (effective, because) = match counted {
@@ -143,7 +146,7 @@ impl Verdict {
         Self { effective, because }
     }
 
-    /// For the way through buffers of our own.
+    /// Returns the verdict for transfers through buffers of this crate.
     pub fn staged() -> Self {
         Self { effective: Effective::Staged, because: "read and copied by onehop itself".into() }
     }
@@ -172,7 +175,7 @@ mod tests {
         let mut known = words(129, &uuid);
         known[128] = 1;
         assert_eq!(Counts::read(&known, &[9; 16], 1150), Some(Counts { p2p: 1, nvfs: 2, posix: 43 }));
-        // Another GPU's, in a layout that is not known.
+        // The record of another GPU, in an unknown layout.
         assert_eq!(Counts::read(&known, &[9; 16], 1170), None);
     }
 

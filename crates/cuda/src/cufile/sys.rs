@@ -1,4 +1,4 @@
-//! cuFile's functions and structures, as its header `cufile.h` declares them (1.15, of CUDA 13.0).
+//! Functions and structures of cuFile, as its header `cufile.h` declares them (1.15, of CUDA 13.0).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -11,7 +11,7 @@ pub type RawHandle = *mut c_void;
 /// A `CUfileBatchHandle_t`.
 pub type RawBatch = *mut c_void;
 
-/// A `CUfileError_t`: cuFile's answer and, for [`CUDA_ERROR`], the driver's.
+/// A `CUfileError_t`: cuFile's code and, for [`CUDA_ERROR`], the driver's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
@@ -40,7 +40,7 @@ pub struct Descriptor {
     pub fs_ops: *const c_void,
 }
 
-/// What [`Descriptor`] is of.
+/// File handle in a [`Descriptor`].
 #[repr(C)]
 pub union Handle {
     pub fd: c_int,
@@ -63,9 +63,9 @@ pub struct Properties {
     pub nvfs_minor: c_uint,
     pub poll_threshold: usize,
     pub max_direct_kib: usize,
-    /// Bits: what can be read directly.
+    /// Bits of the supported direct paths.
     pub supports: c_uint,
-    /// Bits: how it is configured.
+    /// Bits of the configuration.
     pub control: c_uint,
     pub features: c_uint,
     pub max_cache_kib: c_uint,
@@ -127,8 +127,9 @@ pub const COMPLETE: c_uint = 0x10;
 /// `CUFILE_WAITING` and `CUFILE_PENDING`.
 pub const UNFINISHED: c_uint = 0x3;
 
-/// `CU_FILE_STREAM_FIXED_BUF_OFFSET`, `_FILE_OFFSET` and `_FILE_SIZE`, and `CU_FILE_STREAM_PAGE_ALIGNED_INPUTS`: what is
-/// to be moved is known, and in whole pages, when it is submitted.
+/// `CU_FILE_STREAM_FIXED_BUF_OFFSET`, `_FILE_OFFSET` and `_FILE_SIZE`, and
+/// `CU_FILE_STREAM_PAGE_ALIGNED_INPUTS`: the parameters are known, and in whole pages, at
+/// submission.
 pub const STREAM_KNOWN_ALIGNED: c_uint = 0xf;
 
 /// `CUFILE_PARAM_LOG_DIR`.

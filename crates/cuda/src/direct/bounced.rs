@@ -1,18 +1,23 @@
-//! Reads past the page cache into few pinned buffers, which are used again and again, each copied to the device before the next
-//! read into it.
+//! Reads past the page cache into a few pinned buffers, which are reused. Each buffer is copied to
+//! the device before the next read into it.
 //!
 //! ```text
-//! threads of the ring    pread │ copy, wait │ pread │ copy, wait │ ...     each with a buffer that nobody else has
-//!                        wait for a buffer  │ pread │ copy, wait │ ...     where there are more threads than buffers
+//! threads    pread │ copy, wait │ pread │ copy, wait │ ...   each owns its buffer
+//! of the     wait for a buffer  │ pread │ copy, wait │ ...   with fewer buffers than threads
+//! ring
 //! ```
-//! No processor of ours looks at the bytes, and little memory is cycled through: on the disk of a virtual machine, which the
-//! host's processors copy there, both make reads faster; on an array of drives the first leaves the processors to others.
+//! No processor of this machine reads the bytes, and the reads cycle through little memory. On the
+//! disk of a virtual machine, where the processors of its host copy, both make reads faster. On an
+//! array of drives, the first leaves the processors to other work.
 //!
 //! Invariants:
-//! - A buffer is one thread's until its copy is known to be over. If that cannot be known, the buffer is leaked, and so is
-//!   the memory that it is copied to: another one is made in its place.
-//! - What is in flight of one disk is bounded by its buffers, whatever queries run, and however many threads they have.
-//! - Nobody who has a buffer waits for one, or for anything but the disk and the copy: those who wait get theirs.
+//! - A buffer belongs to one thread until its copy is known to have ended. If that cannot be
+//!   determined, the buffer and the destination memory are leaked, and a new buffer is made in its
+//!   place.
+//! - The buffers of a disk bound its bytes in flight, independent of the number of queries and
+//!   threads.
+//! - A thread that has a buffer waits only for the disk and the copy, and never for another buffer.
+//!   Waiting threads therefore make progress.
 
 use std::fmt;
 use std::io;
@@ -26,8 +31,8 @@ use crate::queue::lose;
 use crate::staging::MOST_THREADS;
 use crate::{Context, DeviceBuf, PinnedBuf, Result, Stream};
 
-/// Bytes of a buffer, and of a read: with less the calls and the waits for copies take their share, with more there are fewer
-/// reads in flight of the few MiB that a disk is at its best with.
+/// Bytes of a buffer, and of a read. With fewer, the overhead of calls and of waits for copies
+/// grows. With more, fewer reads are in flight within the few MiB at which a disk performs best.
 pub const BOUNCE_BYTES: usize = 1 << 20;
 
 const _: () = assert!(BOUNCE_BYTES.is_multiple_of(PAGE_BYTES));
@@ -45,44 +50,46 @@ impl fmt::Debug for Bounced {
 }
 
 impl Bounced {
-    /// A file that is open past the page cache.
+    /// Wraps a file that is open past the page cache.
     pub fn new(file: Arc<dyn ReadAt>, bounces: &Arc<Bounces>) -> Self {
         Self { file, bounces: Arc::clone(bounces) }
     }
 
-    /// The file's name.
+    /// Returns the name of the file.
     pub fn name(&self) -> &str {
         self.file.name()
     }
 
-    /// Threads that it takes to have all buffers in use.
+    /// Returns the number of threads that keep all buffers in use.
     pub fn readers(&self) -> usize {
         self.bounces.most
     }
 
-    /// Reads up to `bytes` at `offset` of the file to the bytes of the memory from `at` on, and waits; 0 means the end of the
-    /// file.
+    /// Reads up to `bytes` bytes at `offset` of the file to the memory from `at` on, and waits. 0
+    /// means the end of the file.
     ///
     /// # Errors
-    /// Those of the file and of the driver. If it is not known whether the copy is over, the memory is held for good.
+    /// Returns the error of the file or of the driver. If it is unknown whether the copy has ended,
+    /// the memory is leaked.
     ///
     /// # Panics
-    /// If the bytes do not lie in the memory.
+    /// Panics if the range is not in the memory.
     ///
     /// # Safety
-    /// Nobody uses these bytes of the memory until the call returns.
+    /// These bytes of the memory have no other user until the call returns.
     pub unsafe fn read_part(&self, offset: u64, to: &Arc<DeviceBuf>, at: usize, bytes: usize) -> io::Result<usize> {
         let bytes = bytes.min(BOUNCE_BYTES);
         let place = to.address_of(&(at..at + bytes));
         let mut taken = self.bounces.take()?;
-        // Who carries the bytes counts them, as it does of cuFile's.
+        // The caller counts the bytes, as it does for cuFile. This ledger is not reported.
         let moved = self.file.try_read_at(offset, &mut taken.memory[..bytes], &self.bounces.uncounted)?;
         if moved == 0 {
             return Ok(0);
         }
         let from = taken.memory.as_ptr();
-        // SAFETY: so many bytes lie in the buffer, which is this thread's, and at the place, which is nobody else's, as the
-        // caller promises. The stream is waited for before anything else happens to either; where that fails, both are leaked.
+        // SAFETY: `moved` bytes lie in the buffer, which this thread owns, and at `place`, which
+        // has no other user, as the caller guarantees. The stream is waited for before any further
+        // use of either. If the wait fails, both are leaked.
         let begun = unsafe { taken.stream.copy_to_device(place, from, moved) };
         let over = taken.stream.synchronize();
         if over.is_err() {
@@ -94,7 +101,7 @@ impl Bounced {
     }
 }
 
-/// A pinned buffer, and the stream that its copies are in.
+/// A pinned buffer, and the stream of its copies.
 struct Bounce {
     memory: PinnedBuf,
     stream: Stream,
@@ -106,12 +113,12 @@ impl Bounce {
     }
 }
 
-/// The buffers of a disk. They are made when they are needed, and stay. All methods may be called from many threads.
+/// Buffers of a disk. They are made on demand, and kept. All methods are thread-safe.
 pub struct Bounces {
     context: Arc<Context>,
     most: usize,
     state: Mutex<State>,
-    /// There is one, or there may be another.
+    /// Signals that a buffer is idle, or that another may be made.
     given: Condvar,
     uncounted: Ledger,
 }
@@ -124,20 +131,22 @@ impl fmt::Debug for Bounces {
 
 #[derive(Default)]
 struct State {
-    /// The one that was used last is the next to be.
+    /// A stack: the buffer that was used last is taken next.
     idle: Vec<Bounce>,
-    /// How many there are, idle or not, or are being made.
+    /// Number of buffers, including those in use and those being made.
     made: usize,
 }
 
 impl Bounces {
-    /// As many as keep a disk busy with such files.
+    /// Returns as many buffers as keep a disk busy with such files.
     pub fn new(context: &Arc<Context>, hints: &IoHints) -> Self {
-        // Hints have half as much again as a disk needs, in case that the next read is late: here a thread waits with it.
+        // Hints include half as much again as a disk needs, in case the next read is late. Here a
+        // thread waits with that read.
         Self::of(context, hints.in_flight_bytes / 3 * 2 / BOUNCE_BYTES)
     }
 
-    /// So many, if that is neither next to none nor more than threads would use.
+    /// Returns at most `most` buffers. The number is raised to 2, and limited to the maximum number
+    /// of threads.
     pub fn of(context: &Arc<Context>, most: usize) -> Self {
         let (context, most) = (Arc::clone(context), most.clamp(2, MOST_THREADS));
         Self { context, most, state: Mutex::default(), given: Condvar::new(), uncounted: Ledger::default() }
@@ -147,7 +156,7 @@ impl Bounces {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer that nobody else has, when there is one.
+    /// Takes a buffer for the exclusive use of the caller, and waits until there is one.
     fn take(&self) -> Result<Taken<'_>> {
         let taken = |bounce| Taken { of: self, bounce: ManuallyDrop::new(bounce), is_lost: false };
         let mut state = self.lock();
@@ -165,11 +174,11 @@ impl Bounces {
                     Err(e) => {
                         state.made -= 1;
                         if state.made == 0 {
-                            // Whoever waits for one of others tries for itself.
+                            // Each waiting thread now tries to make a buffer itself.
                             self.given.notify_all();
                             return Err(e);
                         }
-                        // Fewer do as well.
+                        // Fewer buffers are sufficient.
                         if !state.idle.is_empty() {
                             continue;
                         }
@@ -185,7 +194,7 @@ impl Bounces {
 struct Taken<'a> {
     of: &'a Bounces,
     bounce: ManuallyDrop<Bounce>,
-    /// Whether something may still read it.
+    /// True if a copy may still read the buffer.
     is_lost: bool,
 }
 
@@ -205,7 +214,7 @@ impl DerefMut for Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it after this.
+        // SAFETY: the value is not used after this.
         let bounce = unsafe { ManuallyDrop::take(&mut self.bounce) };
         let mut state = self.of.lock();
         match self.is_lost {

@@ -1,12 +1,14 @@
-//! Memory on the device that a batch's reads go to, with what verifies them.
+//! Device memory for the reads of one batch, and the state that verifies them.
 //!
-//! 1. Reads go there from several threads at once, each to bytes of its own: by cuFile, which the memory is registered with, or
-//!    by copies from pinned memory, which are over when the read is.
-//! 2. When all have come, records of the blocks are copied to the device, the kernel of verify.cu runs over them, and what it
-//!    has found is copied back: all of it in one stream.
-//! 3. When the stream has come so far, the host compares. Nothing else is launched over these blocks before that.
+//! 1. Several threads read concurrently, each to a range of its own. The memory is registered with
+//!    cuFile for its reads. Other reads copy from pinned memory, and return after the copy.
+//! 2. After all reads, records of the blocks are copied to the device. The kernel of verify.cu runs
+//!    over them, and its findings are copied back, all in one stream.
+//! 3. After the stream has finished these, the host compares. No other kernel over these blocks is
+//!    launched before that.
 //!
-//! Nobody reads into it before the kernels are through that read what was there: that is up to whoever has it.
+//! The owner must not start reads into the memory before the kernels that read its previous content
+//! have finished.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,20 +21,20 @@ use crate::fused::{Error, Result, bytes_of};
 use crate::queue::lose;
 use crate::{DeviceBuf, PinnedBuf, Stream};
 
-/// What goes wrong when bytes have come.
+/// Attempt named in errors after the reads.
 const VERIFYING: &str = "verifying columns on the GPU";
 
 /// Memory for one batch at a time.
 #[derive(Debug)]
 pub struct Landing {
-    /// Held by whoever cannot know whether it still writes to it, too: then it is never free again.
+    /// Also held by a transfer whose end is unknown: then the memory is never freed.
     memory: Arc<DeviceBuf>,
-    /// Where its first page begins.
+    /// Offset of the first page boundary.
     first: usize,
-    /// Records and what is found, on the device and beside it.
+    /// Records and findings, on the device and on the host.
     on_device: DeviceBuf,
     on_host: Mutex<PinnedBuf>,
-    /// Blocks that there is room for.
+    /// Maximum number of blocks.
     most: usize,
 }
 
@@ -40,10 +42,10 @@ const RECORD: usize = size_of::<Record>();
 const FOUND: usize = size_of::<Found>();
 
 impl Landing {
-    /// For plans of so many bytes and blocks.
+    /// Allocates memory for plans of up to `bytes` bytes and `blocks` blocks.
     ///
     /// # Errors
-    /// No memory on the device, or none that can be pinned.
+    /// Returns an error if the device has no memory left, or no host memory can be pinned.
     pub fn new(passage: &Passage<'_>, bytes: usize, blocks: usize) -> Result<Self> {
         let context = passage.context();
         let memory = Arc::new(passage.memory(bytes + PAGE_BYTES)?);
@@ -54,7 +56,7 @@ impl Landing {
         Ok(Self { memory, first, on_device, on_host, most })
     }
 
-    /// Where the first byte of a plan's memory is.
+    /// Returns the address of the first byte of a plan's memory.
     pub fn start(&self) -> u64 {
         self.memory.address() + self.first as u64
     }
@@ -63,19 +65,20 @@ impl Landing {
         self.on_host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a read of a plan, waits for it, and counts what came.
+    /// Executes one read of a plan, waits for it, and counts its bytes.
     ///
     /// # Errors
-    /// Those of the file's reader; a file that ends too early.
+    /// Returns the error of the file's reader, or an error if the file ends too early.
     ///
     /// # Safety
-    /// The plan is one that there is room for. Nothing that is on its way touches what was there before, and nobody else
-    /// makes the same read at the same time.
+    /// The memory has room for the plan. No pending operation uses its previous content, and no
+    /// other thread executes the same read at the same time.
     pub unsafe fn read(&self, passage: &Passage<'_>, read: &Read) -> Result<()> {
         let (file, mut done) = (&read.file, 0);
         while done < read.bytes {
             let (offset, at) = (read.offset + done as u64, self.first + read.at + done);
-            // SAFETY: reads of a plan have bytes of their own, which are nobody's until all have come, as the caller promises.
+            // SAFETY: reads of a plan have disjoint ranges, which have no user until all have
+            // ended, as the caller guarantees.
             let moved = unsafe { file.read_part(offset, &self.memory, at, read.padded_bytes() - done) };
             let failed = |reason| {
                 let what = format!("{} bytes at {offset} of {}", read.bytes - done, file.name());
@@ -92,13 +95,14 @@ impl Landing {
         Ok(())
     }
 
-    /// Has blocks verified that have come, some time, and counts them.
+    /// Enqueues the verification of blocks that were read, and counts them.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     ///
     /// # Safety
-    /// All reads of the plan have been made. This stays as it is until the stream is through, or is leaked.
+    /// All reads of the plan have ended. This value stays unchanged until the stream has finished,
+    /// or is leaked.
     pub unsafe fn verify(&self, passage: &Passage<'_>, plan: &Plan, stream: &Stream) -> Result<()> {
         let start = self.start();
         let (records, units) = verify::records(plan.blocks.iter().map(|block| (&block.place, block.planes(start))));
@@ -115,16 +119,17 @@ impl Landing {
         let (bytes, found) = (bytes_of(&records), self.on_device.address() + (self.most * RECORD) as u64);
         let mut host = self.host();
         host[..bytes.len()].copy_from_slice(bytes);
-        // Until something else is found, nothing matches.
+        // Zeros match no block until the findings arrive.
         host[self.most * RECORD..].fill(0);
         let from = host.as_ptr();
         let to = host.as_mut_ptr().wrapping_add(self.most * RECORD);
         drop(host);
         let count = records.len();
         let multiprocessors = passage.context().device().multiprocessors;
-        // SAFETY: both have room for `most` records and what is found of each. Nothing touches what was there before: the
-        // batch before this one was compared, which its stream was waited for. All of it lives as long as the stream needs it,
-        // as the caller promises; planes lie where the reads have put them, which is where the plan says.
+        // SAFETY: both buffers have room for `most` records and their findings. Their previous
+        // content has no user: the previous batch was compared after its stream was waited for. The
+        // caller guarantees that all of it lives as long as the stream needs it. The planes lie at
+        // the places of the plan, where the reads have put them.
         unsafe {
             stream.copy_to_device(self.on_device.address(), from, bytes.len())?;
             stream.fill_at(found, 0, count * FOUND)?;
@@ -135,31 +140,33 @@ impl Landing {
         Ok(())
     }
 
-    /// The first block of a plan that is not what it should be, and why, once the stream has come so far.
+    /// Returns the first block of a plan that is wrong, and the reason. The stream must have
+    /// finished the verification.
     pub fn wrong<'p>(&self, plan: &'p Plan) -> Option<(usize, &'p Landed, &'static str)> {
         let host = self.host();
         let found = host[self.most * RECORD..].chunks_exact(FOUND);
         plan.blocks.iter().zip(found).enumerate().find_map(|(number, (block, bytes))| {
-            // SAFETY: as many bytes as it has, of numbers, wherever they lie.
+            // SAFETY: `bytes` has the size of `Found`, which consists of numbers; the read is
+            // unaligned.
             let found = unsafe { bytes.as_ptr().cast::<Found>().read_unaligned() };
             found.is_wrong(&block.place).map(|why| (number, block, why))
         })
     }
 
-    /// Gives the memory back, which nothing on its way touches any more.
+    /// Returns the memory to the passage. No pending operation may use it.
     pub fn settle(self, passage: &Passage<'_>) {
         if let Ok(memory) = Arc::try_unwrap(self.memory) {
             passage.keep(memory);
         }
     }
 
-    /// Keeps it for good: nobody knows what still touches it.
+    /// Leaks the memory: it is unknown which operation still uses it.
     pub fn lose(self) {
         lose(self);
     }
 }
 
-/// That a block is not what it should be, although the host finds it to be.
+/// Returns the error for a block that the device finds wrong and the host finds right.
 pub fn doubtful(name: &str, why: &str) -> Error {
     let reason = format!("{why}, as it came to the GPU; as the host reads it, nothing is wrong");
     failed(VERIFYING, name.to_string(), reason)

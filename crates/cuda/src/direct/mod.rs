@@ -1,29 +1,33 @@
-//! Blocks from storage to the device without the host looking at them: it has the footer, which says where they lie and what they
-//! are; the bytes go by cuFile, or by pinned buffers that only pass them on.
+//! Reads blocks from storage to the device without the host reading them. The host has the footer,
+//! with the place and encoding of each block. The bytes move by cuFile, or through pinned buffers
+//! that only pass them on.
 //!
 //! ```text
-//!  footer      which blocks are integers as kernels read them (BlockPlace)       the others go through the host (staging)
-//!                 │ plan: chunks that lie together are one read
-//!                 ▼
-//!  storage     ══ threads of the ring ══►  landing: memory of a slot
-//!                 cuFileRead, or pread     │ copy stream: records, verify.cu, what it has found
-//!                 and a copy (bounced)     ▼
-//!  host                                    compares, and only then launches what reads the blocks
+//!  footer    selects blocks of integers in the layout of kernels (BlockPlace);
+//!               │          the other blocks go through the host (staging)
+//!               │ plan: adjacent chunks are one read
+//!               ▼
+//!  storage   ══ threads of the ring ══►  landing: memory of a slot
+//!               cuFileRead, or pread     │ copy stream: records, verify.cu, findings
+//!               and a copy (bounced)     ▼
+//!  host                                  compares, and only then launches kernels over the blocks
 //! ```
-//! [`crate::fused`] streams columns that way, [`crate::resident`] loads those that stay; both have the ring of
-//! [`crate::staging`] make the reads, as items of its batches. An [`Origin`] is a file and who reads it, which only a
-//! [`Passage`] decides.
+//! [`crate::fused`] streams columns that way, and [`crate::resident`] loads columns that stay. For
+//! both, the ring of [`crate::staging`] executes the reads, as items of its batches. An [`Origin`]
+//! is a file with its reader. Only a [`Passage`] selects the reader.
 //!
 //! Invariants:
-//! - No kernel reads a block before the host has seen that its checksums are right, that as many rows are NULL as the footer
-//!   says, and that no value lies outside of its zone map or dictionary: what the CPU finds out when it reads.
-//! - A block that is not right is read once more by the host, which says what is wrong, as the CPU would. If it finds nothing,
-//!   that is an error of the device.
-//! - Which way was asked for ([`DevicePath`](onehop_pipeline::backend::DevicePath)) and which the bytes took
-//!   ([`Brought`](onehop_pipeline::backend::Brought)) are two types. The second is what cuFile has counted, or we where we read:
-//!   what is not known is never *direct*.
-//! - What memory of the host keeps, for whoever reads it next, is not bounced past it: it would never get there.
-//! - Files are known as long as their segments are open, and forgotten when somebody looks for another.
+//! - No kernel reads a block before the host has checked the findings. The checksums must match,
+//!   the number of NULLs must be that of the footer, and no value may lie outside of its zone map
+//!   or dictionary. The CPU checks the same when it reads.
+//! - The host reads a wrong block once more, and reports the error as the CPU would. If it finds
+//!   none, that is an error of the device.
+//! - The requested way ([`DevicePath`](onehop_pipeline::backend::DevicePath)) and the observed way
+//!   ([`Brought`](onehop_pipeline::backend::Brought)) are two types. The second is derived from the
+//!   counters of cuFile, or of this module for its own reads. An unknown way is never *direct*.
+//! - Blocks that host memory caches for later readers are not bounced: they would never enter the
+//!   cache.
+//! - Entries of files live as long as their segments are open, and are swept when a lookup misses.
 
 mod bounced;
 mod landing;
@@ -56,12 +60,13 @@ use crate::fused::Error;
 use crate::staging::{KEPT_BYTES, Pool};
 use crate::{Context, Cufile, CufileFile, DeviceBuf, Verdict};
 
-/// With less to bring, nobody who did not ask for it looks whether there is a way past the host: to open cuFile takes longer, and so
-/// does compiling the kernel that verifies blocks, if nobody has.
+/// Least size in bytes for which a run that does not insist on cuFile searches for a way past the
+/// host. Below it, opening cuFile takes longer than the transfer, and so does compiling the kernel
+/// that verifies blocks, if it is not compiled yet.
 const WORTH_OPENING_BYTES: u64 = 64 << 20;
 
-/// What a device has for reads past the host: cuFile, files, buffers, memory for what is read. All methods may be called from many
-/// threads.
+/// State of one device for reads past the host: cuFile, files, buffers, destination memory. All
+/// methods are thread-safe.
 pub struct Direct {
     context: Arc<Context>,
     worth_opening_bytes: u64,
@@ -76,33 +81,33 @@ impl fmt::Debug for Direct {
     }
 }
 
-/// A device of the system.
+/// Device number of a disk.
 type Disk = (u32, u32);
 
-/// What became of segments' files.
+/// Files of segments, and the result of opening each.
 #[derive(Default)]
 struct Files {
     of: HashMap<SegmentKey, Known>,
-    /// Those that cuFile does not read, if they can be read past the page cache.
+    /// Files that cuFile does not read; `None` if they cannot be read past the page cache.
     bounced: HashMap<SegmentKey, Option<Arc<Bounced>>>,
-    /// Which way the first file on a disk went by cuFile.
+    /// Observed way of cuFile for the first file on a disk.
     verdicts: HashMap<Disk, Verdict>,
-    /// The buffers of each disk, and those for what is on nobody knows which.
+    /// Buffers of each disk, and those for files on an unknown disk.
     bounces: HashMap<Option<Disk>, Arc<Bounces>>,
 }
 
-/// A segment's file, for cuFile.
+/// File of a segment, for cuFile.
 #[derive(Clone)]
 enum Known {
-    /// Registered; whether reads pass the page cache.
+    /// Registered, with the page cache mode of its reads.
     Open(Arc<CufileFile>, IsPast),
-    /// It is none that cuFile could read.
+    /// Not a file that cuFile could read.
     Elsewhere(String),
-    /// cuFile does not take it.
+    /// cuFile refuses the file.
     Refused(String),
 }
 
-/// Whether a file is read past the page cache.
+/// Page cache mode of a file: `Yes` if reads bypass the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IsPast {
     Yes,
@@ -110,24 +115,24 @@ enum IsPast {
 }
 
 impl Direct {
-    /// For a device. Nothing is opened before it is needed.
+    /// Returns the state for a device. Nothing is opened before it is needed.
     pub fn new(context: &Arc<Context>) -> Self {
         let (cufile, files, memory) = (OnceLock::new(), Mutex::default(), Pool::new(KEPT_BYTES));
         Self { context: Arc::clone(context), worth_opening_bytes: WORTH_OPENING_BYTES, cufile, files, memory }
     }
 
-    /// With a cuFile that somebody has opened, and any way worth it.
+    /// Returns a state with a cuFile that is open already, without a minimum size.
     #[cfg(any(test, feature = "fake"))]
     pub fn with(context: &Arc<Context>, cufile: &Arc<Cufile>) -> Self {
         Self { worth_opening_bytes: 0, cufile: OnceLock::from(Ok(Arc::clone(cufile))), ..Self::new(context) }
     }
 
-    /// Lets go of memory that is kept for the next run.
+    /// Frees memory that is kept for the next run.
     pub fn trim(&self) {
         self.memory.clear();
     }
 
-    /// Forgets files of segments that nobody has open any more.
+    /// Removes the files of segments that are no longer open.
     pub fn sweep(&self) {
         self.files().sweep();
     }
@@ -144,7 +149,7 @@ impl Direct {
         self.cufile.get_or_init(|| Cufile::open(&self.context, Counting::On).map_err(said)).as_ref()
     }
 
-    /// A segment's file, registered if it has not been.
+    /// Returns the file of a segment, and registers it if necessary.
     fn file(&self, cufile: &Arc<Cufile>, segment: &Arc<Segment>) -> Known {
         let key = SegmentKey::of(segment);
         let mut files = self.files();
@@ -154,14 +159,15 @@ impl Direct {
         files.sweep();
         let mut known = files.registered(cufile, segment);
         if matches!(known, Known::Refused(_)) && files.forget_idle() {
-            // It may have been one file too many.
+            // The limit on registered files may have been reached.
             known = files.registered(cufile, segment);
         }
         files.of.insert(key, known.clone());
         known
     }
 
-    /// A segment's file, to be read past the page cache by us; `None` where it cannot be.
+    /// Returns a segment's file, for reads past the page cache without cuFile; `None` if it cannot
+    /// be read that way.
     fn bounced(&self, segment: &Arc<Segment>) -> Option<Arc<Bounced>> {
         let key = SegmentKey::of(segment);
         let mut files = self.files();
@@ -176,7 +182,7 @@ impl Direct {
 }
 
 impl Files {
-    /// Forgets those of segments that nobody has open any more.
+    /// Removes the files of segments that are no longer open.
     fn sweep(&mut self) {
         self.of.retain(|segment, _| !segment.is_gone());
         self.bounced.retain(|segment, _| !segment.is_gone());
@@ -185,14 +191,15 @@ impl Files {
     fn past_page_cache(&mut self, context: &Arc<Context>, segment: &Arc<Segment>) -> Option<Arc<Bounced>> {
         let file = segment.file_by(RequestedPath::HostDirect).ok()?;
         let hints = file.hints();
-        // What is in memory, or on other machines, is of all paths.
+        // Sources in memory, or on other machines, return the same reader for every path.
         (hints.path == Path::HostDirect).then_some(())?;
         let disk = Arc::clone(&file).as_local().and_then(|file| CufileFile::device_number(&file));
         let bounces = self.bounces.entry(disk).or_insert_with(|| Arc::new(Bounces::new(context, &hints)));
         Some(Arc::new(Bounced::new(file, bounces)))
     }
 
-    /// Forgets files that no run reads now, each of which takes descriptors; whether there were any.
+    /// Removes files that no run reads now, each of which takes descriptors. Returns true if there
+    /// were any.
     fn forget_idle(&mut self) -> bool {
         let before = self.of.len();
         self.of.retain(|_, known| !matches!(known, Known::Open(file, _) if Arc::strong_count(file) == 1));
@@ -209,7 +216,7 @@ impl Files {
             },
         };
         if !file.has_name() {
-            // A query over rows that a commit has replaced reads them all the same.
+            // A query over rows that a commit has replaced still reads them.
             let name = segment.file().name();
             return Known::Elsewhere(format!("{name} was removed meanwhile, and cuFile opens files by their names"));
         }
@@ -231,7 +238,7 @@ impl Files {
     }
 }
 
-/// Whether the system has anything that bytes could go straight by.
+/// Returns true if the system has a mechanism for direct transfers.
 fn may_be_direct(root: &FsPath) -> bool {
     let has_p2p = || {
         let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();

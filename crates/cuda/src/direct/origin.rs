@@ -1,4 +1,5 @@
-//! A file whose bytes go to the device without the host looking at them, and who reads it: plans and landings do not ask.
+//! A file whose bytes move to the device without the host reading them, and its reader. Plans and
+//! landings are independent of the reader.
 
 use std::io;
 use std::sync::Arc;
@@ -8,20 +9,21 @@ use onehop_io::ReadAt as _;
 use super::bounced::{BOUNCE_BYTES, Bounced};
 use crate::{CufileFile, DeviceBuf};
 
-/// Bytes of a read of cuFile's, at most: enough that the call does not matter, little enough that several threads share a batch.
+/// Maximum size in bytes of a cuFile read: large enough to amortise the call, small enough that
+/// several threads share a batch.
 const CUFILE_BYTES: u64 = 4 << 20;
 
-/// A file, for its reader. Cheap to clone; may be used from many threads.
+/// A file and its reader. Cheap to clone; thread-safe.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// cuFile, whichever way that takes.
+    /// cuFile, in either of its modes.
     Cufile(Arc<CufileFile>),
-    /// We, by way of pinned memory.
+    /// This crate, through pinned memory.
     Bounced(Arc<Bounced>),
 }
 
 impl Origin {
-    /// The file's name.
+    /// Returns the name of the file.
     pub fn name(&self) -> &str {
         match self {
             Self::Cufile(file) => file.file().name(),
@@ -29,7 +31,7 @@ impl Origin {
         }
     }
 
-    /// What tells it from others that somebody has.
+    /// Returns an identity that is unique among live origins.
     pub fn number(&self) -> usize {
         match self {
             Self::Cufile(file) => Arc::as_ptr(file).addr(),
@@ -37,12 +39,12 @@ impl Origin {
         }
     }
 
-    /// Whether it is the same.
+    /// Returns true if both are the same file and reader.
     pub fn is(&self, other: &Self) -> bool {
         self.number() == other.number()
     }
 
-    /// Bytes that are read as one, at most. A chunk is read as one in any case.
+    /// Returns the maximum bytes of a combined read. A chunk is one read regardless of its size.
     pub fn most_bytes(&self) -> u64 {
         match self {
             Self::Cufile(_) => CUFILE_BYTES,
@@ -50,7 +52,8 @@ impl Origin {
         }
     }
 
-    /// Threads that it takes to keep its storage busy, if it is more than there are cores; 0: nobody knows.
+    /// Returns the number of threads that keep its storage busy, if it exceeds the number of cores;
+    /// 0 if unknown.
     pub fn readers(&self) -> usize {
         match self {
             Self::Cufile(_) => 0,
@@ -58,7 +61,7 @@ impl Origin {
         }
     }
 
-    /// What is being done when a read fails.
+    /// Returns the attempt that errors of reads name.
     pub fn attempt(&self) -> &'static str {
         match self {
             Self::Cufile(_) => "reading columns by cuFile",
@@ -66,15 +69,16 @@ impl Origin {
         }
     }
 
-    /// Reads up to `bytes` at `offset` to the bytes of the memory from `at` on, and waits; 0 means the end of the file.
+    /// Reads up to `bytes` bytes at `offset` to the memory from `at` on, and waits. 0 means the end
+    /// of the file.
     ///
     /// # Errors
-    /// Those of the reader.
+    /// Returns the error of the reader.
     ///
     /// # Safety
-    /// They lie in the memory, and nobody uses them until the call returns.
+    /// The bytes lie in the memory, and have no other user until the call returns.
     pub unsafe fn read_part(&self, offset: u64, to: &Arc<DeviceBuf>, at: usize, bytes: usize) -> io::Result<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             match self {
                 Self::Cufile(file) => file.read_part(offset, to, at, bytes),

@@ -1,12 +1,12 @@
-//! A run's ways past the host: which of its blocks go by which, and what came of it.
+//! Ways past the host for one run: the way of each block, and the statistics.
 //!
 //! | `gpu.path` | by cuFile | bounced |
 //! |---|---|---|
-//! | `auto` | where that is direct | the rest, where nobody keeps it |
-//! | `staged` | | where nobody keeps it |
-//! | `cufile`, `direct` | all that is a file, or an error | |
+//! | `auto` | if it is direct | the rest, if the host does not cache it |
+//! | `staged` | | if the host does not cache it |
+//! | `cufile`, `direct` | all files, or an error | |
 //!
-//! What goes by neither goes through the host.
+//! All other blocks go through the host.
 
 use std::fmt;
 use std::path::Path as FsPath;
@@ -23,33 +23,33 @@ use crate::cufile::{Counts, Effective};
 use crate::fused::{Carried, Compiler, Error, Result};
 use crate::{Context, Cufile, CufileFile, DeviceBuf, Kernel, Verdict};
 
-/// How what was bounced came.
+/// Explanation for bytes that were bounced.
 const BOUNCED: &str = "read past the page cache into pinned memory, verified on the GPU";
 
-/// A run's ways past the host. May be used from many threads.
+/// Ways past the host for one run. Thread-safe.
 pub struct Passage<'a> {
     direct: &'a Direct,
     compiler: &'a Compiler,
     requested: DevicePath,
-    /// `None`: nothing goes by it.
+    /// `None` if no block goes by cuFile.
     cufile: Option<ByCufile>,
     may_bounce: bool,
-    /// There once anything needs it.
+    /// Set once a file needs it.
     kernel: OnceLock<Kernel>,
-    /// Why something was not read by cuFile, if that is worth telling.
+    /// Reason why a block was not read by cuFile, if it is worth reporting.
     why: Mutex<Option<String>>,
-    /// Threads that keep busy what is read, if it is more than there are cores.
+    /// Threads that keep the storage busy, if more than there are cores.
     readers: AtomicUsize,
     tally: Tally,
 }
 
-/// cuFile, and what it had counted before.
+/// cuFile, and its counters before the run.
 struct ByCufile {
     library: Arc<Cufile>,
     before: std::result::Result<Counts, String>,
 }
 
-/// What came.
+/// Counters of the run.
 #[derive(Default)]
 struct Tally {
     cufile_bytes: AtomicU64,
@@ -65,10 +65,11 @@ impl fmt::Debug for Passage<'_> {
 }
 
 impl Direct {
-    /// The ways for about so many bytes of one run: those that are wanted, and, if nobody insists on them, to be had.
+    /// Selects the ways for a run of about `bytes` bytes: the requested ways, and, unless the
+    /// request insists, only those that are available.
     ///
     /// # Errors
-    /// Where somebody insists: no cuFile.
+    /// Returns an error if the request insists on cuFile and it is not available.
     pub fn passage<'a>(&'a self, compiler: &'a Compiler, requested: DevicePath, bytes: u64) -> Result<Passage<'a>> {
         let (cufile, why) = match self.cufile_for(requested, bytes) {
             Ok(library) => (library.map(|library| ByCufile { before: library.counts(), library }), None),
@@ -92,7 +93,7 @@ impl Direct {
         })
     }
 
-    /// cuFile, if it is wanted; why it is not to be had.
+    /// Returns cuFile if it is requested, or the reason why it is not available.
     fn cufile_for(&self, requested: DevicePath, bytes: u64) -> std::result::Result<Option<Arc<Cufile>>, String> {
         if requested == DevicePath::Staged {
             return Ok(None);
@@ -110,25 +111,27 @@ impl Direct {
 }
 
 impl Passage<'_> {
-    /// The device's context.
+    /// Returns the context of the device.
     pub fn context(&self) -> &Arc<Context> {
         &self.direct.context
     }
 
-    /// What verifies blocks, once there is a file of any.
+    /// Returns the kernel that verifies blocks; `None` before the first file.
     pub fn kernel(&self) -> Option<&Kernel> {
         self.kernel.get()
     }
 
-    /// Threads that it takes to keep busy what the files lie on that were asked for; 0: nobody knows.
+    /// Returns the number of threads that keep the storage of the requested files busy; 0 if
+    /// unknown.
     pub fn readers(&self) -> usize {
         self.readers.load(Relaxed)
     }
 
-    /// The file of a block, if it is not to go through the host.
+    /// Returns the origin of a block's file; `None` if the block goes through the host.
     ///
     /// # Errors
-    /// Where it must not, and cannot but; no kernel that could verify blocks.
+    /// Returns an error if the request forbids the host and there is no other way, or if the kernel
+    /// that verifies blocks cannot be compiled.
     pub fn file(&self, stored: &StoredPlace<'_>) -> Result<Option<Origin>> {
         let by_cufile = self.by_cufile(stored.segment)?.map(Origin::Cufile);
         let bounced = || {
@@ -138,7 +141,7 @@ impl Passage<'_> {
         let Some(file) = by_cufile.or_else(bounced) else { return Ok(None) };
         self.readers.fetch_max(file.readers(), Relaxed);
         if self.kernel.get().is_none() {
-            // Another thread's is the same.
+            // If another thread has set it first, its kernel is the same.
             let _ = self.kernel.set(verify::kernel(self.compiler)?);
         }
         Ok(Some(file))
@@ -164,22 +167,22 @@ impl Passage<'_> {
         Ok(None)
     }
 
-    /// Memory for reads, registered with cuFile if any go by it and it takes it.
+    /// Allocates memory for reads, and registers it with cuFile if any go by it.
     pub fn memory(&self, bytes: usize) -> Result<DeviceBuf> {
         let mut memory = self.direct.memory.take(bytes, || DeviceBuf::new(&self.direct.context, bytes))?;
         if let Some(ByCufile { library, .. }) = &self.cufile {
-            // Without it cuFile goes through buffers of its own, and says so.
+            // Without registration, cuFile uses buffers of its own, and reports it.
             let _ = library.register(&mut memory);
         }
         Ok(memory)
     }
 
-    /// Takes memory back that nobody uses any more.
+    /// Takes back memory that has no user any more.
     pub fn keep(&self, memory: DeviceBuf) {
         self.direct.memory.give(memory);
     }
 
-    /// Bytes of a file came.
+    /// Counts the bytes of one read of a file.
     pub fn has_read(&self, file: &Origin, bytes: usize) {
         let counter = match file {
             Origin::Cufile(_) => &self.tally.cufile_bytes,
@@ -189,26 +192,27 @@ impl Passage<'_> {
         self.tally.reads.fetch_add(1, Relaxed);
     }
 
-    /// Bytes of chunks were among them.
+    /// Counts the bytes of chunks among those read.
     pub fn has_needed(&self, bytes: u64) {
         self.tally.needed_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes that came so far.
+    /// Returns the bytes read so far.
     pub fn read_bytes(&self) -> u64 {
         self.tally.cufile_bytes.load(Relaxed) + self.tally.bounced_bytes.load(Relaxed)
     }
 
-    /// What came, beside so many bytes that were copied from the host's memory, but for how.
+    /// Returns the counters of the run and `copied_bytes`, the bytes copied from host memory. The
+    /// observed way is left out.
     pub fn carried(&self, copied_bytes: u64) -> Carried {
         let (reads, needed_bytes) = (self.tally.reads.load(Relaxed), self.tally.needed_bytes.load(Relaxed));
         Carried { copied_bytes, read_bytes: self.read_bytes(), reads, needed_bytes, brought: None }
     }
 
-    /// How what came by now came; `None` if there is nothing to tell.
+    /// Returns the observed way of the bytes so far; `None` if there is nothing to report.
     ///
     /// # Errors
-    /// It had to come another way.
+    /// Returns an error if the bytes took another way than the request insists on.
     pub fn told(&self) -> Result<Option<Brought>> {
         let why = self.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut told = self.told_by_cufile()?;

@@ -1,8 +1,9 @@
-//! What is read of a file for blocks, in which reads: chunks that lie one after the other are read as one, up to what its reader
-//! takes at a time ([`Origin::most_bytes`]).
+//! Plans the reads of blocks of a file: adjacent chunks are one read, up to the maximum of the
+//! file's reader ([`Origin::most_bytes`]).
 //!
-//! Reads are whole pages, at whole pages of the memory that they go to: chunks begin on pages of the file, and what is between
-//! them is padding. So a chunk lies in one read, wherever that is, at the place that it has in the file.
+//! Reads consist of whole pages, at page boundaries of the destination memory. Chunks begin at page
+//! boundaries of the file, and the bytes between them are padding. Each chunk therefore lies in one
+//! read, at the same offset as in the file.
 
 use onehop_io::PAGE_BYTES;
 use onehop_segment::{BlockPlace, ChunkPlace};
@@ -10,42 +11,42 @@ use onehop_segment::{BlockPlace, ChunkPlace};
 use super::origin::Origin;
 use super::verify::Planes;
 
-/// A block that is read straight to the device, and its file.
+/// A block that is read directly to the device, and its file.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub file: Origin,
     pub place: BlockPlace,
 }
 
-/// Bytes of a file, and where they go.
+/// A range of a file, and its destination.
 #[derive(Debug)]
 pub struct Read {
     pub file: Origin,
     pub offset: u64,
-    /// Those that matter. The rest of the last page is read if it is there.
+    /// Bytes that are needed. The rest of the last page is read if it exists.
     pub bytes: usize,
-    /// Where they go, from the start of the memory: on a page.
+    /// Offset in the destination memory, at a page boundary.
     pub at: usize,
 }
 
 impl Read {
-    /// Bytes that they take: whole pages.
+    /// Returns the length in whole pages.
     pub fn padded_bytes(&self) -> usize {
         self.bytes.next_multiple_of(PAGE_BYTES)
     }
 }
 
-/// Reads for blocks, and where each block comes to be.
+/// Reads for blocks, and the destination of each block.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub reads: Vec<Read>,
-    /// In the order in which they were given.
+    /// Blocks in the order in which they were given.
     pub blocks: Vec<Landed>,
-    /// Memory that it takes.
+    /// Bytes of destination memory.
     pub bytes: usize,
 }
 
-/// Where a block comes to be: addresses count from the start of the memory, from 1 on.
+/// Destination of a block. Addresses are offsets from the start of the memory plus 1; 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Landed {
     pub place: BlockPlace,
@@ -53,14 +54,14 @@ pub struct Landed {
 }
 
 impl Landed {
-    /// Where its planes are if the memory begins at an address.
+    /// Returns the addresses of its planes if the memory begins at `start`.
     pub fn planes(&self, start: u64) -> Planes {
         let at = |plane: u64| if plane == 0 { 0 } else { start + plane - 1 };
         Planes { low: at(self.planes.low), high: at(self.planes.high), valid: at(self.planes.valid) }
     }
 }
 
-/// A chunk of a block, by numbers.
+/// Chunk of a block, with the numbers of its file, block and plane.
 struct Piece {
     file: usize,
     chunk: ChunkPlace,
@@ -69,7 +70,7 @@ struct Piece {
 }
 
 impl Plan {
-    /// For blocks of any files, in any order.
+    /// Plans the reads for blocks of any files, in any order.
     pub fn new(wanted: &[Wanted]) -> Self {
         let pieces = |(block, of): (usize, &Wanted)| {
             let BlockPlace { low, high, validity, .. } = of.place;
@@ -92,14 +93,15 @@ impl Plan {
         plan
     }
 
-    /// The read that a chunk is in, and how many bytes of it come before the chunk. Chunks come by file and offset.
+    /// Returns the read that contains a chunk, and the offset of the chunk in it. Chunks arrive
+    /// sorted by file and offset.
     fn read_for(&mut self, piece: &Piece, file: &Origin) -> (usize, usize) {
         let ChunkPlace { offset, bytes, .. } = piece.chunk;
         let end = offset + bytes as u64;
         if let Some(last) = self.reads.last_mut() {
             let is_next = last.file.is(file) && offset <= last.offset + last.padded_bytes() as u64;
             if is_next && end - last.offset <= file.most_bytes() {
-                // Two columns may be the same.
+                // Two columns may have the same chunk.
                 last.bytes = last.bytes.max((end - last.offset) as usize);
                 self.bytes = last.at + last.padded_bytes();
                 return (self.reads.len() - 1, (offset - self.reads[self.reads.len() - 1].offset) as usize);
@@ -110,7 +112,7 @@ impl Plan {
         (self.reads.len() - 1, 0)
     }
 
-    /// Bytes of chunks.
+    /// Returns the total bytes of chunks.
     pub fn chunk_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.place.bytes() as u64).sum()
     }

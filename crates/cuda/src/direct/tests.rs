@@ -1,5 +1,5 @@
-//! The kernel that verifies blocks, against the library that checksums are written with and a count of every value; and reads of
-//! chunks.
+//! The kernel that verifies blocks, compared with the library that writes checksums and a scan of
+//! every value; and the planned reads of chunks.
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A block's planes in memory, as the host has them.
+/// Planes of a block in host memory.
 struct Block {
     place: BlockPlace,
     planes: [Vec<u32>; 3],
@@ -48,7 +48,7 @@ impl Block {
         let vectors = rows.div_ceil(VECTOR_ROWS);
         let (low, high) = (random.plane(vectors, bits[0]), random.plane(vectors, bits[1]));
         let mut valid = if has_nulls { random.plane(vectors, 1) } else { Vec::new() };
-        // No row beyond the last has a value.
+        // No row past the last has a value.
         for (at, word) in valid.iter_mut().enumerate() {
             let (vector, lane) = (at / 32, at % 32);
             (0..32).filter(|i| vector * VECTOR_ROWS + i * 32 + lane >= rows).for_each(|i| *word &= !(1 << i));
@@ -72,7 +72,7 @@ impl Block {
         block
     }
 
-    /// Those that may not lie outside.
+    /// Returns the values that must lie within the bounds.
     fn values(&self) -> Vec<i64> {
         let [low, high, valid] = &self.planes;
         let (mut a, mut b, mut is_valid): (Values, Values, Values) = ([0; 1024], [0; 1024], [1; 1024]);
@@ -93,7 +93,7 @@ impl Block {
     }
 }
 
-/// What the kernel finds of blocks.
+/// Returns the kernel's findings for blocks.
 fn verified(context: &Arc<Context>, kernel: &Kernel, blocks: &[Block]) -> Vec<Found> {
     let mut memory: Vec<u8> = vec![0xee; 256];
     let mut offsets = Vec::new();
@@ -115,7 +115,7 @@ fn verified(context: &Arc<Context>, kernel: &Kernel, blocks: &[Block]) -> Vec<Fo
     found.fill(0).unwrap();
     let stream = Stream::new(context).unwrap();
     let places = (on_device.address(), found.address());
-    // SAFETY: laid out as the kernel wants it, and waited for.
+    // SAFETY: the memory has the layout of the kernel, and the stream is waited for.
     unsafe { launch(kernel, &stream, places, (records.len(), units), 3).unwrap() };
     stream.synchronize().unwrap();
     let mut all = vec![Found::default(); records.len()];
@@ -138,14 +138,15 @@ fn the_kernel_finds_what_the_host_finds() {
         let halves = [bits.min(32), bits.saturating_sub(32)];
         blocks.push(Block::new(&mut random, rows, halves, bits % 3 > 0, bits < 32 && bits % 5 == 0));
     }
-    // Of the largest size, and with nothing but validity.
+    // A block of the largest size, and one with only a validity plane.
     blocks.push(Block::new(&mut random, 64 * 1024, [12, 0], true, false));
     blocks.push(Block::new(&mut random, 3000, [0, 0], true, false));
     let all_right = verified(&context, &kernel, &blocks);
     for (found, block) in all_right.iter().zip(&blocks) {
         assert_eq!(found.is_wrong(&block.place), None, "{:?}", block.place);
     }
-    // A bit of each plane in turn; what is stored there is one thing, and what it adds up to another.
+    // Flips one bit of each plane in turn. The checksum fails if and only if the plane is not
+    // empty.
     for plane in 0..3 {
         let mut flipped = Vec::new();
         for block in &mut blocks {
@@ -162,7 +163,7 @@ fn the_kernel_finds_what_the_host_finds() {
             block.planes[plane].iter_mut().skip(at).take(1).for_each(|word| *word ^= 1 << (at % 32));
         }
     }
-    // The least or the greatest value is one too many.
+    // The least or the greatest bound is off by one.
     for which in 0..2 {
         for block in &mut blocks {
             let (least, most) = &mut block.place.bounds;
@@ -177,7 +178,7 @@ fn the_kernel_finds_what_the_host_finds() {
             if which == 0 { *least -= 1 } else { *most += 1 }
         }
     }
-    // One more is NULL than there should be.
+    // The footer claims one NULL more than there is.
     blocks.iter_mut().for_each(|block| block.place.null_count += 1);
     for (found, block) in verified(&context, &kernel, &blocks).iter().zip(&blocks) {
         let is_wrong = found.is_wrong(&block.place).is_some_and(|why| why.contains("NULL"));
@@ -192,7 +193,7 @@ fn file(cufile: &Arc<Cufile>, folder: &FsPath, name: &str) -> Origin {
     Origin::Cufile(Arc::new(CufileFile::new(cufile, file).unwrap()))
 }
 
-/// A block of chunks, of which nothing else matters.
+/// Returns a block with these chunks. Its other fields do not matter.
 fn block_of(file: &Origin, low: Option<ChunkPlace>, high: Option<ChunkPlace>, validity: Option<ChunkPlace>) -> Wanted {
     let (bits, is_code, bounds) = ([12, 0], false, (0, 0));
     let place = BlockPlace { rows: 1024, null_count: 0, base: 0, bits, is_code, validity, low, high, bounds };
@@ -207,12 +208,12 @@ fn chunks_that_lie_together_are_one_read() {
     let (one, other) = (file(&cufile, folder.path(), "a"), file(&cufile, folder.path(), "b"));
     let chunk = |page: u64, bytes: usize| Some(ChunkPlace { offset: page * 4096, bytes, crc: 0 });
     let wanted = [
-        // Next to each other, whatever the padding; the last of them apart, and one of another file.
+        // Adjacent except for padding; then one that lies apart, and one of another file.
         block_of(&one, chunk(2, 4096), None, chunk(1, 128)),
         block_of(&one, chunk(3, 5000), chunk(5, 640), None),
         block_of(&one, chunk(9, 4096), None, None),
         block_of(&other, chunk(10, 128), None, None),
-        // The same once more.
+        // The same chunks once more.
         block_of(&one, chunk(3, 5000), chunk(5, 640), None),
         block_of(&one, None, None, None),
     ];
@@ -238,12 +239,12 @@ fn chunks_that_lie_together_are_one_read() {
             assert!(at - read.at + chunk.bytes <= read.bytes);
         }
     }
-    // No read is longer than its limit, however long the run.
+    // No read exceeds its limit, however long the run of chunks.
     let many: Vec<Wanted> = (0..200).map(|n| block_of(&one, chunk(1 + 16 * n, 65536), None, None)).collect();
     let plan = Plan::new(&many);
     assert_eq!(plan.bytes, 200 * 65536);
     assert!(plan.reads.iter().all(|read| read.bytes <= 4 << 20) && plan.reads.len() == 4, "{}", plan.reads.len());
-    // A buffer's worth for who has few of them.
+    // At most one buffer for a reader with few of them.
     let local = LocalFile::open(&folder.path().join("a"), RequestedPath::Buffered).unwrap();
     let bounces = Arc::new(Bounces::of(&context, 2));
     let bounced = Origin::Bounced(Arc::new(Bounced::new(Arc::new(local), &bounces)));

@@ -1,5 +1,5 @@
-//! The kernel that verifies what was read straight to the device, and what the host makes of what it finds: verify.cu says
-//! how.
+//! The kernel that verifies blocks read directly to the device, and the host's check of its
+//! findings. verify.cu has the algorithm.
 
 use onehop_segment::BlockPlace;
 use onehop_segment::packed::VECTOR_ROWS;
@@ -8,22 +8,23 @@ use crate::fused::{Compiler, Result};
 use crate::kernels::ARGUMENT_WORDS;
 use crate::{Grid, Kernel, Stream};
 
-/// Its text, behind what all generated kernels begin with.
+/// CUDA source of the kernel, without the common prelude of generated kernels.
 pub const TEXT: &str = include_str!("verify.cu");
 
-/// As in verify.cu.
+/// Threads of a block, as in verify.cu.
 const THREADS: u32 = 128;
 const WARPS: u64 = THREADS as u64 / 32;
 const TABLE_BYTES: u32 = 4096;
-/// Vectors that a warp takes at once, at most: more have it wait less, and fewer have more of them at work.
+/// Maximum number of vectors in a warp's unit of work: larger units reduce waiting, smaller units
+/// occupy more warps.
 const UNIT_VECTORS: usize = 8;
-/// Blocks of threads for each multiprocessor, at most.
+/// Maximum number of thread blocks for each multiprocessor.
 const BLOCKS: u64 = 16;
 
-/// CRC-32C's polynomial, reflected: bit 31 is x^0.
+/// Polynomial of CRC-32C, reflected: bit 31 is x^0.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// A block to be verified. Addresses are the device's; 0 is none.
+/// A block to verify. Addresses are on the device; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Record {
@@ -43,7 +44,7 @@ pub struct Record {
 
 const _: () = assert!(size_of::<Record>() == 72);
 
-/// What was found of it.
+/// The kernel's findings for one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Found {
@@ -57,7 +58,7 @@ pub struct Found {
 
 const _: () = assert!(size_of::<Found>() == 24);
 
-/// Where the planes of a block are on the device.
+/// Device addresses of the planes of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planes {
     pub low: u64,
@@ -66,7 +67,7 @@ pub struct Planes {
 }
 
 impl Record {
-    /// Of a block whose units begin with this one.
+    /// Describes a block whose first unit of work is `first_unit`.
     fn new(place: &BlockPlace, planes: Planes, first_unit: u32) -> Self {
         Self {
             low: planes.low,
@@ -78,7 +79,8 @@ impl Record {
             low_bits: place.bits[0],
             high_bits: place.bits[1],
             rows: place.rows as u32,
-            // Codes are looked up before anybody asks whether they are NULL.
+            // Codes are looked up before the NULL check, so that the codes of NULL rows are checked
+            // too.
             has_all: place.is_code.into(),
             first_unit,
             nothing: 0,
@@ -87,7 +89,7 @@ impl Record {
 }
 
 impl Found {
-    /// What is wrong with the block, if anything is.
+    /// Returns the reason if the block is wrong.
     pub fn is_wrong(&self, place: &BlockPlace) -> Option<&'static str> {
         let is_other = |found: u32, chunk: Option<onehop_segment::ChunkPlace>| {
             chunk.is_some_and(|chunk| found ^ u32::MAX != chunk.crc)
@@ -107,7 +109,7 @@ impl Found {
     }
 }
 
-/// Blocks as the kernel wants them, and how many units they have.
+/// Returns the records for the kernel, and their number of units.
 pub fn records<'a>(blocks: impl Iterator<Item = (&'a BlockPlace, Planes)>) -> (Vec<Record>, u32) {
     let mut units = 0;
     let record = |(place, planes): (&BlockPlace, Planes)| {
@@ -119,23 +121,23 @@ pub fn records<'a>(blocks: impl Iterator<Item = (&'a BlockPlace, Planes)>) -> (V
     (records, units)
 }
 
-/// The kernel, compiled if nobody has.
+/// Returns the kernel, and compiles it on first use.
 ///
 /// # Errors
-/// Those of the compiler and of the driver.
+/// Returns the error of the compiler or of the driver.
 pub fn kernel(compiler: &Compiler) -> Result<Kernel> {
     Ok(compiler.kernel(TEXT)?.0)
 }
 
-/// Launches it over records, for what is found of each.
+/// Launches the kernel over records. It writes its findings for each.
 ///
 /// # Errors
-/// Those of the driver.
+/// Returns the error of the driver.
 ///
 /// # Safety
-/// So many records lie at `records`, with units that follow each other, and places for what is found, all zeros, at `found`; what
-/// the records speak of lies where they say, of the lengths that they say, and all of it lives, and is not written to by
-/// anybody else, until the stream is through.
+/// `count` records lie at `records`, with consecutive units, and room for as many findings, all
+/// zeros, at `found`. The planes of the records lie at their addresses, with their lengths. All of
+/// it lives, and has no other writer, until the stream has finished.
 pub unsafe fn launch(
     kernel: &Kernel,
     stream: &Stream,
@@ -149,11 +151,11 @@ pub unsafe fn launch(
     words.resize(ARGUMENT_WORDS, 0);
     let blocks = u64::from(units).div_ceil(WARPS).clamp(1, BLOCKS * u64::from(multiprocessors.max(1)));
     let grid = Grid { blocks: blocks as u32, threads: THREADS };
-    // SAFETY: the words are laid out as verify.cu has them; the rest is the caller's promise.
+    // SAFETY: the words are laid out as in verify.cu; the caller guarantees the rest.
     unsafe { kernel.launch_words(stream, grid, TABLE_BYTES, &words) }
 }
 
-/// Products of polynomials modulo CRC-32C's.
+/// Multiplies two polynomials modulo that of CRC-32C.
 fn times(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     for bit in (0..32).rev() {
@@ -163,7 +165,7 @@ fn times(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// x to so many times 1, 2, 4, ...
+/// Returns x to the power of `of` times 1, 2, 4, ...
 fn powers(of: u32, count: usize) -> impl Iterator<Item = u64> {
     let (one, x) = (1 << 31, 1 << 30);
     let first = (0..of).fold(one, |power, _| times(power, x));
@@ -174,7 +176,7 @@ fn powers(of: u32, count: usize) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
-    /// What the kernel relies on, against the library that writes checksums.
+    /// Compares the identity that the kernel relies on with the library that writes checksums.
     #[test]
     fn a_checksum_is_a_sum_of_its_words_times_powers() {
         let words: Vec<u32> = (0..96u32).map(|n| n.wrapping_mul(0x9e37_79b9) ^ 0x1234).collect();

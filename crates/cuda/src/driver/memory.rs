@@ -1,4 +1,4 @@
-//! Memory of the device, and host memory that it can reach.
+//! Device memory, and host memory that the device can access.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,11 +12,13 @@ use super::{Context, sys};
 use crate::Result;
 use crate::cufile::Registration;
 
-/// Bytes on the device, of one allocation.
+/// Bytes on the device, in one allocation.
 ///
-/// The host cannot look at them: they are copied, or moved by a queue that owns the buffer meanwhile.
+/// The host cannot read them directly: they are copied, or moved by a queue that owns the buffer
+/// meanwhile.
 pub struct DeviceBuf {
-    /// Before the memory: what is freed must not be registered.
+    /// Declared before the memory, so that it is dropped first: freed memory must not be
+    /// registered.
     pub(crate) registration: Option<Registration>,
     context: Arc<Context>,
     address: sys::Address,
@@ -34,10 +36,10 @@ impl fmt::Debug for DeviceBuf {
 }
 
 impl DeviceBuf {
-    /// `len` bytes, at least one, of no known content.
+    /// Allocates `len` bytes, at least one, with undefined content.
     ///
     /// # Errors
-    /// No memory left on the device.
+    /// Returns an error if the device has no memory left.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
         context.bind()?;
         let mut address = 0;
@@ -46,22 +48,22 @@ impl DeviceBuf {
         Ok(Self { registration: None, context: Arc::clone(context), address, len })
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where they are, on the device.
+    /// Returns the address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// The context that they belong to.
+    /// Returns the context that the buffer belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -69,15 +71,16 @@ impl DeviceBuf {
     /// Copies from host memory to the bytes from `at` on, and waits.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     ///
     /// # Panics
-    /// If they do not lie in the buffer.
+    /// Panics if the range is not in the buffer.
     pub fn copy_from(&mut self, at: usize, from: &[u8]) -> Result<()> {
         let to = self.address_of(&(at..at + from.len()));
         self.context.bind()?;
         let api = self.context.api();
-        // SAFETY: the range lies in the allocation, `from` is as long, and the call returns when it has been read.
+        // SAFETY: the range lies in the allocation, `from` has the same length, and the call
+        // returns after it has been read.
         self.context.check("cuMemcpyHtoD", unsafe { (api.to_device)(to, from.as_ptr().cast(), from.len()) })?;
         self.settle()
     }
@@ -85,22 +88,23 @@ impl DeviceBuf {
     /// Copies the bytes from `at` on to host memory, and waits.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     ///
     /// # Panics
-    /// If they do not lie in the buffer.
+    /// Panics if the range is not in the buffer.
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> Result<()> {
         let from = self.address_of(&(at..at + to.len()));
         self.context.bind()?;
         let api = self.context.api();
-        // SAFETY: the range lies in the allocation, `to` is as long, and the call returns when it has been written.
+        // SAFETY: the range lies in the allocation, `to` has the same length, and the call returns
+        // after it has been written.
         self.context.check("cuMemcpyDtoH", unsafe { (api.to_host)(to.as_mut_ptr().cast(), from, to.len()) })
     }
 
-    /// Makes all bytes the same.
+    /// Sets all bytes to one value.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn fill(&mut self, byte: u8) -> Result<()> {
         self.context.bind()?;
         // SAFETY: `len` bytes were allocated at `address`.
@@ -108,17 +112,17 @@ impl DeviceBuf {
         self.settle()
     }
 
-    /// Waits for the default stream. Copies from memory that is not page-locked return when they have been staged, fills at
-    /// once; and streams of our own do not wait for it.
+    /// Waits for the default stream. Copies from pageable memory return once they have been staged,
+    /// and fills return at once. Streams of this crate do not wait for the default stream.
     fn settle(&self) -> Result<()> {
-        // SAFETY: the default stream of the context that is bound.
+        // SAFETY: null is the default stream of the bound context.
         self.context.check("cuStreamSynchronize", unsafe { (self.context.api().stream_wait)(std::ptr::null_mut()) })
     }
 
-    /// Where a part of them is.
+    /// Returns the address of a range.
     ///
     /// # Panics
-    /// If it does not lie in the buffer.
+    /// Panics if the range is not in the buffer.
     pub(crate) fn address_of(&self, range: &Range<usize>) -> sys::Address {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes on the device", self.len);
         self.address + range.start as u64
@@ -129,13 +133,15 @@ impl Drop for DeviceBuf {
     fn drop(&mut self) {
         drop(self.registration.take());
         if self.context.bind().is_ok() {
-            // SAFETY: allocated by `new`, freed here only. What is in flight is owned by a queue and not dropped.
+            // SAFETY: allocated by `new`, freed only here. A queue owns buffers in flight, so that
+            // they are not dropped.
             unsafe { (self.context.api().free)(self.address) };
         }
     }
 }
 
-/// Page-locked host memory: the device copies from and to it at full speed, while the host does something else.
+/// Page-locked host memory. The device copies from and to it at full speed, concurrently with the
+/// host.
 pub struct PinnedBuf {
     context: Arc<Context>,
     start: NonNull<u8>,
@@ -154,10 +160,10 @@ impl fmt::Debug for PinnedBuf {
 }
 
 impl PinnedBuf {
-    /// `len` zero bytes, at least one, on pages of their own.
+    /// Allocates `len` zero bytes, at least one, on pages of their own.
     ///
     /// # Errors
-    /// No memory that could be locked.
+    /// Returns an error if no memory can be locked.
     pub fn zeroed(context: &Arc<Context>, len: usize) -> Result<Self> {
         context.bind()?;
         let mut start: *mut c_void = std::ptr::null_mut();
@@ -168,7 +174,7 @@ impl PinnedBuf {
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(crate::Error::System { what: "cuMemHostAlloc".into(), reason: "returned nothing".into() });
         };
-        // SAFETY: `len` bytes were allocated. The driver does not promise that they are zero.
+        // SAFETY: `len` bytes were allocated. The driver does not guarantee that they are zero.
         unsafe { start.as_ptr().write_bytes(0, len) };
         Ok(Self { context: Arc::clone(context), start, len })
     }
@@ -202,7 +208,7 @@ impl Drop for PinnedBuf {
     }
 }
 
-/// Host memory of somebody else's that is page-locked as long as this is there.
+/// Host memory of another owner that is page-locked while this value lives.
 pub struct RegisteredMemory {
     context: Arc<Context>,
     addresses: Range<usize>,
@@ -215,17 +221,19 @@ impl fmt::Debug for RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// Whole pages of memory that is mapped.
+    /// Page-locks whole pages of mapped memory.
     ///
     /// # Safety
-    /// The memory stays mapped as long as this is there, and nobody else registers any of it.
+    /// The memory stays mapped while the value lives, and no other registration covers any of it.
     ///
     /// # Errors
-    /// More than the system locks for a process, or than the driver takes.
+    /// Returns an error if the range exceeds the process's limit of locked memory, or if the driver
+    /// refuses it.
     pub unsafe fn new(context: &Arc<Context>, addresses: Range<usize>) -> Result<Self> {
         context.bind()?;
         let start = addresses.start as *mut c_void;
-        // SAFETY: the memory is mapped, as the caller promises; unregistered once, when this is dropped.
+        // SAFETY: the caller guarantees that the memory is mapped; unregistered once, when this is
+        // dropped.
         let code = unsafe { (context.api().register_host)(start, addresses.len(), sys::REGISTER_PORTABLE) };
         context.check("cuMemHostRegister", code)?;
         Ok(Self { context: Arc::clone(context), addresses })
@@ -235,7 +243,7 @@ impl RegisteredMemory {
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: registered by `new`, unregistered here only, while it is mapped.
+            // SAFETY: registered by `new`, unregistered only here, while it is still mapped.
             unsafe { (self.context.api().unregister_host)(self.addresses.start as *mut c_void) };
         }
     }

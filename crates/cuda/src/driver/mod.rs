@@ -1,7 +1,8 @@
 //! The CUDA driver: devices, their primary contexts, memory, streams and events.
 //!
-//! A context is *current* for a thread. Every call here makes its own context current first, so that values may be used
-//! from any thread, and contexts of other libraries in the process do not get in the way.
+//! A context is *current* for a thread. Every call of this module first makes its own context
+//! current. Values may therefore be used from any thread, and contexts of other libraries in the
+//! process do not interfere.
 
 mod memory;
 mod module;
@@ -23,7 +24,7 @@ pub use stream::{Event, Stream};
 use crate::library::Library;
 use crate::{Error, Result};
 
-/// What helps where there is no driver.
+/// Remedy if there is no driver.
 const CURE: &str = "install NVIDIA's driver; in a container, start it with --gpus all";
 
 /// The loaded driver.
@@ -42,7 +43,7 @@ impl Driver {
     /// Loads and initialises the driver. Takes a second on machines with many GPUs.
     ///
     /// # Errors
-    /// No library, a library that is too old, or no device.
+    /// Returns an error if there is no library, the library is too old, or there is no device.
     pub fn load() -> Result<Arc<Self>> {
         let library = Library::open("libcuda", &["libcuda.so.1", "libcuda.so"], CURE)?;
         Self::with(sys::Api::find(&library)?)
@@ -58,15 +59,15 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// The newest CUDA that it can serve: 13000 is 13.0.
+    /// Returns the newest CUDA version that the driver supports: 13000 is 13.0.
     pub fn version(&self) -> i32 {
         self.version
     }
 
-    /// All devices that this process may use.
+    /// Returns all devices that this process may use.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn devices(self: &Arc<Self>) -> Result<Vec<Device>> {
         let mut count = 0;
         // SAFETY: writes one number.
@@ -83,7 +84,7 @@ impl Driver {
 
     fn name_of(&self, code: c_int) -> String {
         let mut text: *const c_char = std::ptr::null();
-        // SAFETY: writes one pointer, to a constant of the library's or nothing.
+        // SAFETY: writes one pointer, which is null or points to a constant of the library.
         unsafe {
             (self.api.error_name)(code, &raw mut text);
             text_at(text).unwrap_or_else(|| "unknown".into())
@@ -100,12 +101,12 @@ impl Driver {
     }
 }
 
-/// A copy of a C string.
+/// Returns a copy of a C string, or `None` for null.
 ///
 /// # Safety
-/// `text` is nothing, or the start of a string that ends.
+/// `text` is null, or the start of a terminated string.
 pub(crate) unsafe fn text_at(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
@@ -114,19 +115,19 @@ pub(crate) unsafe fn text_at(text: *const c_char) -> Option<String> {
 pub struct Device {
     driver: Arc<Driver>,
     raw: sys::RawDevice,
-    /// Its number in this process.
+    /// Ordinal in this process.
     pub ordinal: i32,
-    /// What it is.
+    /// Product name.
     pub name: String,
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub memory_bytes: u64,
     /// Major and minor compute capability.
     pub compute: (i32, i32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Where it is on the bus.
+    /// PCI bus address.
     pub pci: String,
-    /// What tells it from all others.
+    /// Unique identifier.
     pub uuid: [u8; 16],
 }
 
@@ -136,7 +137,8 @@ impl Device {
         let (mut raw, mut memory, mut uuid) = (0, 0, [0; 16]);
         let (mut name, mut pci) = ([0 as c_char; 128], [0 as c_char; 32]);
         let (mut compute, mut multiprocessors) = ((0, 0), 0);
-        // SAFETY: every call writes one value of the type it is given, or at most as many characters as it is told.
+        // SAFETY: every call writes one value of the given type, or at most the given number of
+        // characters.
         unsafe {
             driver.check("cuDeviceGet", (api.device)(&raw mut raw, ordinal))?;
             driver.check("cuDeviceGetName", (api.device_name)(name.as_mut_ptr(), 127, raw))?;
@@ -151,7 +153,8 @@ impl Device {
                 driver.check("cuDeviceGetAttribute", (api.device_attribute)(value, attribute, raw))?;
             }
         }
-        // SAFETY: the last character was never given away: both end.
+        // SAFETY: the last character of each was excluded from the calls: both strings are
+        // terminated.
         let (name, pci) = unsafe { (text_at(name.as_ptr()), text_at(pci.as_ptr())) };
         Ok(Self {
             driver: Arc::clone(driver),
@@ -166,15 +169,15 @@ impl Device {
         })
     }
 
-    /// The newest CUDA that its driver can serve: 13000 is 13.0.
+    /// Returns the newest CUDA version that the driver supports: 13000 is 13.0.
     pub fn driver_version(&self) -> i32 {
         self.driver.version()
     }
 
-    /// The context that everybody in this process shares.
+    /// Returns the primary context, which all users of the device in this process share.
     ///
     /// # Errors
-    /// Those of the driver: a device in exclusive use, no memory left on it.
+    /// Returns the error of the driver: the device is in exclusive use, or has no memory left.
     pub fn context(&self) -> Result<Arc<Context>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one pointer; released once, by `Context`.
@@ -183,15 +186,15 @@ impl Device {
     }
 }
 
-/// A device's primary context, kept while this lives.
+/// Primary context of a device, retained while this value lives.
 pub struct Context {
     device: Device,
     raw: sys::RawContext,
 }
 
-// SAFETY: a context may be used from any thread that makes it current, and every call does.
+// SAFETY: a context may be used from any thread that makes it current, and every call does so.
 unsafe impl Send for Context {}
-// SAFETY: as above: the driver's calls are safe to make at once.
+// SAFETY: as above; the driver's calls are thread-safe.
 unsafe impl Sync for Context {}
 
 impl fmt::Debug for Context {
@@ -201,12 +204,12 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    /// The device that it is of.
+    /// Returns the device of this context.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Makes it current for this thread.
+    /// Makes the context current for this thread.
     pub(crate) fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained while `self` lives.
         self.check("cuCtxSetCurrent", unsafe { (self.api().set_current)(self.raw) })
@@ -227,7 +230,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once, by `Device::context`. A failure leaves a context that ends with the process.
+        // SAFETY: retained once, by `Device::context`. If this fails, the context lives until the
+        // process ends.
         unsafe { (self.api().release)(self.device.raw) };
     }
 }

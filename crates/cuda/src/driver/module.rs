@@ -1,4 +1,4 @@
-//! Code on the device: modules, and the kernels in them, launched into streams.
+//! Device code: modules, and their kernels, which are launched into streams.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Context, Stream, sys};
 use crate::Result;
 
-/// Loaded code.
+/// Loaded device code.
 struct Module {
     context: Arc<Context>,
     raw: sys::RawModule,
@@ -15,28 +15,28 @@ struct Module {
 
 // SAFETY: modules may be used from any thread.
 unsafe impl Send for Module {}
-// SAFETY: as above, by several at once.
+// SAFETY: as above, by several threads at once.
 unsafe impl Sync for Module {}
 
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded once; what is still running of it is waited for by the driver.
+            // SAFETY: loaded once; the driver waits for kernels of it that still run.
             unsafe { (self.context.api().module_free)(self.raw) };
         }
     }
 }
 
-/// A function of the device's. Keeps its code loaded.
+/// A function on the device. It keeps its module loaded.
 #[derive(Clone)]
 pub struct Kernel {
     module: Arc<Module>,
     raw: sys::RawFunction,
 }
 
-// SAFETY: as modules.
+// SAFETY: as for modules.
 unsafe impl Send for Kernel {}
-// SAFETY: as modules.
+// SAFETY: as for modules.
 unsafe impl Sync for Kernel {}
 
 impl fmt::Debug for Kernel {
@@ -45,21 +45,21 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// How many threads a kernel is launched with.
+/// Number of threads of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks of threads.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads of each.
+    /// Threads in each block.
     pub threads: u32,
 }
 
 impl Grid {
-    /// A single thread: what a program is that knows nothing of parallel ones.
+    /// A single thread, for a kernel without parallelism.
     pub const ONE: Self = Self { blocks: 1, threads: 1 };
 
-    /// A thread for each of so many things, in blocks of 256, up to a number of blocks that fills any device: kernels
-    /// go round for the rest.
+    /// Returns one thread for each item, in blocks of 256. The number of blocks is limited to one
+    /// that fills any device: kernels loop over the remaining items.
     pub fn of(things: u64) -> Self {
         let blocks = things.div_ceil(256).clamp(1, 1 << 16);
         Self { blocks: blocks as u32, threads: 256 }
@@ -70,40 +70,42 @@ impl Kernel {
     /// Loads a compiled image (`cubin`) and finds a function in it.
     ///
     /// # Errors
-    /// An image for another device, or without that function.
+    /// Returns an error if the image is for another device, or has no such function.
     pub fn load(context: &Arc<Context>, image: &[u8], name: &CStr) -> Result<Self> {
         context.bind()?;
         let (mut raw, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the image is whole and copied by the call; writes one pointer, given back once.
+        // SAFETY: the image is complete and the call copies it; writes one pointer, unloaded once.
         context.check("cuModuleLoadData", unsafe {
             (context.api().module_load)(&raw mut raw, image.as_ptr().cast::<c_void>())
         })?;
         let module = Arc::new(Module { context: Arc::clone(context), raw });
-        // SAFETY: the module lives; the name ends; writes one pointer that is good as long as the module.
+        // SAFETY: the module lives; the name is terminated; writes one pointer that is valid as
+        // long as the module.
         let code = unsafe { (context.api().module_function)(&raw mut function, raw, name.as_ptr()) };
         context.check("cuModuleGetFunction", code)?;
         Ok(Self { module, raw: function })
     }
 
-    /// Another function of the same code.
+    /// Finds another function of the same module.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Returns an error if there is none of that name.
     pub(crate) fn sibling(&self, name: &CStr) -> Result<Self> {
         let context = &self.module.context;
         context.bind()?;
         let mut function = std::ptr::null_mut();
-        // SAFETY: the module lives; the name ends; writes one pointer that is good as long as the module.
+        // SAFETY: the module lives; the name is terminated; writes one pointer that is valid as
+        // long as the module.
         let code = unsafe { (context.api().module_function)(&raw mut function, self.module.raw, name.as_ptr()) };
         context.check("cuModuleGetFunction", code)?;
         Ok(Self { module: Arc::clone(&self.module), raw: function })
     }
 
-    /// The same function, whose launches may ask for up to so many bytes of shared memory: together with what it has of its
-    /// own, that may be more than the 48 KiB which a device gives unasked.
+    /// Raises the function's limit of dynamic shared memory to `bytes`. Together with the
+    /// function's static shared memory, this may exceed the default of 48 KiB.
     ///
     /// # Errors
-    /// The device has less.
+    /// Returns an error if the device has less.
     pub(crate) fn with_shared(self, bytes: u32) -> Result<Self> {
         let context = &self.module.context;
         context.bind()?;
@@ -114,20 +116,22 @@ impl Kernel {
         Ok(self)
     }
 
-    /// Launches it into a stream, with a structure by value as its only argument.
+    /// Launches the kernel into a stream, with one structure by value as its only argument.
     ///
     /// # Errors
-    /// Those of the driver, also of what was done in the stream before.
+    /// Returns the error of the driver, including errors of earlier work in the stream.
     ///
     /// # Safety
-    /// The kernel's argument is laid out like `A`; what it points to is memory of the device of the lengths that the
-    /// kernel reads and writes, and lives, and is used by nobody else, until the stream is through with it.
+    /// The kernel's argument is laid out like `A`. Its pointers refer to device memory of the
+    /// lengths that the kernel reads and writes. That memory lives, and has no other user, until
+    /// the stream has finished the kernel.
     pub unsafe fn launch<A: Copy>(&self, stream: &Stream, grid: Grid, arguments: &A) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.launch_with(stream, grid, 0, std::ptr::from_ref(arguments).cast()) }
     }
 
-    /// As [`Kernel::launch`], with an argument of words of 64 bits, and so many bytes of shared memory for each block.
+    /// Launches the kernel as [`Kernel::launch`] does, with an argument of 64-bit words and
+    /// `shared` bytes of shared memory for each block.
     ///
     /// # Errors
     /// As [`Kernel::launch`].
@@ -135,18 +139,18 @@ impl Kernel {
     /// # Safety
     /// As [`Kernel::launch`]; there are at least as many words as the argument has.
     pub(crate) unsafe fn launch_words(&self, stream: &Stream, grid: Grid, shared: u32, words: &[u64]) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.launch_with(stream, grid, shared, words.as_ptr().cast()) }
     }
 
     /// # Safety
-    /// As [`Kernel::launch`], of the argument that lies at `argument`.
+    /// As [`Kernel::launch`], for the argument that lies at `argument`.
     unsafe fn launch_with(&self, stream: &Stream, grid: Grid, shared: u32, argument: *const c_void) -> Result<()> {
         let context = &self.module.context;
         context.bind()?;
         let mut parameters = [argument.cast_mut()];
-        // SAFETY: function and stream live; the driver copies the argument before it returns; the rest is the caller's
-        // promise.
+        // SAFETY: function and stream live; the driver copies the argument before it returns; the
+        // caller guarantees the rest.
         let code = unsafe {
             (context.api().launch)(
                 self.raw,

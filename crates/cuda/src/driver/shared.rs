@@ -1,9 +1,12 @@
-//! Memory of a device that several processes have: the one that allocated it gives out a handle, the others open it.
+//! Device memory that several processes share: the allocating process exports a handle, the others
+//! open it.
 //!
-//! - A handle is to an allocation as a whole, of `cuMemAlloc`: memory of pools has none.
-//! - Allocations that are smaller than a page of the device's, 2 MiB, may share one, and a handle opens that page: what is
-//!   to be shared is allocated in whole ones, so that nobody sees what is beside it.
-//! - Whoever allocated it must not free it while it is open elsewhere. Nothing here keeps anybody from that: a lease does.
+//! - A handle refers to a whole allocation of `cuMemAlloc`. Memory of pools has no handles.
+//! - Allocations smaller than a device page, 2 MiB, may share one, and a handle opens the whole
+//!   page. Shared memory is therefore allocated in whole pages, so that no process sees its
+//!   neighbours.
+//! - The allocating process must not free memory that is open elsewhere. This module does not
+//!   enforce it: a lease does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +14,14 @@ use std::sync::Arc;
 use super::{Context, DeviceBuf, sys};
 use crate::{Error, Result};
 
-/// Bytes that an allocation has a multiple of, if it is to be shared.
+/// Granularity in bytes of allocations that are shared.
 pub const PAGE_BYTES: usize = 2 << 20;
 
 impl DeviceBuf {
-    /// A handle for other processes.
+    /// Returns a handle for other processes.
     ///
     /// # Errors
-    /// Those of the driver, which shares no memory on some systems.
+    /// Returns the error of the driver, which supports no sharing on some systems.
     pub fn share(&self) -> Result<[u8; 64]> {
         let context = self.context();
         context.bind()?;
@@ -29,7 +32,7 @@ impl DeviceBuf {
     }
 }
 
-/// Memory of another process's.
+/// Memory of another process.
 pub struct SharedMemory {
     context: Arc<Context>,
     address: sys::Address,
@@ -43,24 +46,25 @@ impl fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Opens a handle, to at least so many bytes.
+    /// Opens a handle to at least `wanted` bytes.
     ///
     /// # Errors
-    /// Those of the driver: a handle to memory that is gone, of another device, or of this very process. Less than was
-    /// wanted.
+    /// Returns the error of the driver if the memory is gone, or belongs to another device or to
+    /// this very process. Returns an error if fewer than `wanted` bytes are there.
     pub fn open(context: &Arc<Context>, handle: [u8; 64], wanted: usize) -> Result<Self> {
         context.bind()?;
         let api = context.api();
         let mut address = 0;
-        // SAFETY: the driver looks at the handle before it believes it; writes one address, closed once, when this is dropped.
+        // SAFETY: the driver validates the handle; writes one address, closed once, when this is
+        // dropped.
         let code = unsafe { (api.open_shared)(&raw mut address, sys::RawShared(handle), sys::SHARED_WITH_PEERS) };
         context.check("cuIpcOpenMemHandle", code)?;
         let mut shared = Self { context: Arc::clone(context), address, len: 0 };
         let mut start = 0;
-        // SAFETY: memory that is open; writes an address and a number.
+        // SAFETY: the memory is open; writes an address and a number.
         let code = unsafe { (api.extent)(&raw mut start, &raw mut shared.len, address) };
         context.check("cuMemGetAddressRange", code)?;
-        // What lies before it is the page's.
+        // The bytes before the address belong to the rest of the page.
         shared.len = shared.len.saturating_sub(address.saturating_sub(start) as usize);
         if shared.len < wanted {
             let reason = format!("{} bytes are there, and {wanted} were to be", shared.len);
@@ -69,22 +73,22 @@ impl SharedMemory {
         Ok(shared)
     }
 
-    /// Where it is, on the device.
+    /// Returns the address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The context that it was opened in.
+    /// Returns the context in which the handle was opened.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -93,7 +97,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: opened once, closed here only.
+            // SAFETY: opened once, closed only here.
             unsafe { (self.context.api().close_shared)(self.address) };
         }
     }

@@ -1,4 +1,4 @@
-//! Streams, in which the device does one thing after the other, and events, which say how far it is.
+//! Streams, in which the device runs work in order, and events, which mark points in a stream.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Context, DeviceBuf, sys};
 use crate::Result;
 
-/// Work in order.
+/// Ordered queue of device work.
 pub struct Stream {
     context: Arc<Context>,
     raw: sys::RawStream,
@@ -15,7 +15,7 @@ pub struct Stream {
 
 // SAFETY: streams may be used from any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above, by several at once.
+// SAFETY: as above, by several threads at once.
 unsafe impl Sync for Stream {}
 
 impl fmt::Debug for Stream {
@@ -25,10 +25,10 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// A stream that waits for no other.
+    /// Creates a stream that waits for no other.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -37,80 +37,81 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// Waits until all is done.
+    /// Waits until all work in the stream is done.
     ///
     /// # Errors
-    /// Those of the driver, also of what was done in the stream.
+    /// Returns the error of the driver, including errors of earlier work in the stream.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the stream lives.
         self.context.check("cuStreamSynchronize", unsafe { (self.context.api().stream_wait)(self.raw) })
     }
 
-    /// Has what comes next wait for an event, wherever that is recorded.
+    /// Makes later work in this stream wait for an event of any stream.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: both live; the driver keeps what it needs of the event.
+        // SAFETY: both live; the driver keeps the state of the event that it needs.
         self.context.check("cuStreamWaitEvent", unsafe { (self.context.api().stream_after)(self.raw, event.raw, 0) })
     }
 
-    /// Copies to the device, some time.
+    /// Enqueues a copy to the device.
     ///
     /// # Safety
-    /// `from` and `to` have `len` bytes, are not freed, and `to` is not used and `from` not changed, until the stream is
-    /// through with it.
+    /// `from` and `to` have `len` bytes. Until the stream has finished the copy, neither is freed,
+    /// `to` is not used and `from` is not changed.
     pub(crate) unsafe fn copy_to_device(&self, to: sys::Address, from: *const u8, len: usize) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let code = unsafe { (self.context.api().to_device_async)(to, from.cast(), len, self.raw) };
         self.context.check("cuMemcpyHtoDAsync", code)
     }
 
-    /// Copies from the device, some time.
+    /// Enqueues a copy from the device.
     ///
     /// # Safety
-    /// As of [`Stream::copy_to_device`].
+    /// As for [`Stream::copy_to_device`].
     pub(crate) unsafe fn copy_to_host(&self, to: *mut u8, from: sys::Address, len: usize) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let code = unsafe { (self.context.api().to_host_async)(to.cast(), from, len, self.raw) };
         self.context.check("cuMemcpyDtoHAsync", code)
     }
 
-    /// Copies within the device's memory, some time.
+    /// Enqueues a copy within the memory of the device.
     ///
     /// # Safety
-    /// As of [`Stream::copy_to_device`].
+    /// As for [`Stream::copy_to_device`].
     pub(crate) unsafe fn copy_within(&self, to: sys::Address, from: sys::Address, len: usize) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let code = unsafe { (self.context.api().within_async)(to, from, len, self.raw) };
         self.context.check("cuMemcpyDtoDAsync", code)
     }
 
-    /// Makes all bytes of a buffer the same, after what is in the stream already, and waits for it.
+    /// Sets all bytes of a buffer to one value, after earlier work in the stream, and waits.
     ///
     /// # Errors
-    /// Those of the driver, also of what was done in the stream before.
+    /// Returns the error of the driver, including errors of earlier work in the stream.
     pub fn fill(&self, buffer: &mut DeviceBuf, byte: u8) -> Result<()> {
         self.context.bind()?;
         let (to, len) = (buffer.address(), buffer.len());
-        // SAFETY: the buffer's own bytes; it is borrowed until the stream is through with it.
+        // SAFETY: the buffer's own bytes; it is borrowed until the stream has finished.
         let code = unsafe { (self.context.api().fill_async)(to, byte, len, self.raw) };
         self.context.check("cuMemsetD8Async", code)?;
         self.synchronize()
     }
 
-    /// Makes bytes the same, some time.
+    /// Enqueues a fill that sets bytes to one value.
     ///
     /// # Safety
-    /// `len` bytes of the device lie at `to`, live, and are used by nobody else until the stream is through with it.
+    /// `len` bytes of the device lie at `to`. They live, and have no other user, until the stream
+    /// has finished the fill.
     pub(crate) unsafe fn fill_at(&self, to: sys::Address, byte: u8, len: usize) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let code = unsafe { (self.context.api().fill_async)(to, byte, len, self.raw) };
         self.context.check("cuMemsetD8Async", code)
     }
@@ -119,7 +120,7 @@ impl Stream {
         self.raw
     }
 
-    /// The context that it is of.
+    /// Returns the context of this stream.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -128,7 +129,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: made by `new`, destroyed here only; what is still in it is carried out.
+            // SAFETY: created by `new`, destroyed only here; the driver still completes the
+            // enqueued work.
             unsafe { (self.context.api().stream_free)(self.raw) };
         }
     }
@@ -142,7 +144,7 @@ pub struct Event {
 
 // SAFETY: events may be used from any thread.
 unsafe impl Send for Event {}
-// SAFETY: as above, by several at once.
+// SAFETY: as above, by several threads at once.
 unsafe impl Sync for Event {}
 
 impl fmt::Debug for Event {
@@ -152,18 +154,18 @@ impl fmt::Debug for Event {
 }
 
 impl Event {
-    /// An event that says whether, not when.
+    /// Creates an event without a timestamp.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         Self::with_flags(context, sys::EVENT_NO_TIMING)
     }
 
-    /// An event that takes the time.
+    /// Creates an event that records its time.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn timed(context: &Arc<Context>) -> Result<Self> {
         Self::with_flags(context, 0)
     }
@@ -176,20 +178,20 @@ impl Event {
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// It is when all is done that is in the stream now.
+    /// Records the event in a stream: it completes when all work now in the stream is done.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         self.context.bind()?;
         // SAFETY: both live.
         self.context.check("cuEventRecord", unsafe { (self.context.api().event_record)(self.raw, stream.raw) })
     }
 
-    /// Whether it has come.
+    /// Returns true if the event has completed.
     ///
     /// # Errors
-    /// Those of the driver, also of what was done in the stream.
+    /// Returns the error of the driver, including errors of earlier work in the stream.
     pub fn is_done(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: the event lives.
@@ -199,20 +201,21 @@ impl Event {
         }
     }
 
-    /// Waits for it.
+    /// Waits until the event completes.
     ///
     /// # Errors
-    /// Those of the driver, also of what was done in the stream.
+    /// Returns the error of the driver, including errors of earlier work in the stream.
     pub fn wait(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the event lives.
         self.context.check("cuEventSynchronize", unsafe { (self.context.api().event_wait)(self.raw) })
     }
 
-    /// How long before this one `earlier` was. Both are [timed](Event::timed), and have come.
+    /// Returns the time from `earlier` to this event. Both are [timed](Event::timed), and have
+    /// completed.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn since(&self, earlier: &Event) -> Result<Duration> {
         self.context.bind()?;
         let mut ms = 0.0;
@@ -226,7 +229,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: made by `with_flags`, destroyed here only.
+            // SAFETY: created by `with_flags`, destroyed only here.
             unsafe { (self.context.api().event_free)(self.raw) };
         }
     }

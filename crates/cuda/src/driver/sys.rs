@@ -1,4 +1,4 @@
-//! The driver's functions that are called here, as its header `cuda.h` declares them.
+//! Declarations of the driver functions that this crate calls, as in its header `cuda.h`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -36,7 +36,7 @@ pub const EVENT_NO_TIMING: c_uint = 2;
 pub const SHARED_WITH_PEERS: c_uint = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub const HOST_PORTABLE: c_uint = 1;
-/// `CU_MEMHOSTREGISTER_PORTABLE`: the same of memory that was there before.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: the same for memory that existed before.
 pub const REGISTER_PORTABLE: c_uint = 1;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub const MULTIPROCESSORS: c_int = 16;

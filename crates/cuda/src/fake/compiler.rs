@@ -1,8 +1,10 @@
-//! The compiler: the system's, for C++. Kernels become shared libraries, and a launch is a call.
+//! Fake NVRTC that uses the system's C++ compiler. Kernels become shared libraries, and a launch is
+//! a call.
 //!
-//! Most of what tests of kernels take is this compiler's time, and several lanes of tests compile the same texts. So images
-//! are kept between processes, where `ONEHOP_EMULATED_KERNELS` says, or beside the tests' executables. They are found by a
-//! hash of all that they are made of: the compiler's version, its options, the header and the text.
+//! Kernel tests spend most of their time in this compiler, and several lanes of tests compile the
+//! same sources. Images are therefore cached across processes, in the folder of
+//! `ONEHOP_EMULATED_KERNELS`, or beside the test executables. The cache key is a hash of all
+//! inputs: the compiler's version, its options, the header and the source.
 
 use std::ffi::{OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,14 +17,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::nvrtc::Api;
 
-/// A kernel, compiled for the host: blocks, threads, parameters.
+/// A kernel compiled for the host: blocks, threads, parameters.
 pub type Launch = unsafe extern "C" fn(c_uint, c_uint, *mut *mut c_void);
 
-/// What is copied of a kernel's argument: more than any has. Arguments lie in [`crate::kernels`]'s own structures, which
-/// are padded to it.
+/// Words that are copied of a kernel's argument: more than any has. The structures of
+/// [`crate::kernels`] pad arguments to this length.
 pub const ARGUMENT_WORDS: usize = crate::kernels::ARGUMENT_WORDS;
 
-/// A program of the fake compiler's.
+/// A program of the fake compiler.
 #[derive(Default)]
 struct Program {
     text: Vec<u8>,
@@ -30,22 +32,22 @@ struct Program {
     image: Vec<u8>,
 }
 
-/// Where the process has the images that it loads, until it ends. Each is loaded once: two programs of one text must not
-/// share their variables.
+/// Returns the folder of the images that this process loads, which is removed when the process
+/// ends. Each image is loaded once: two programs of the same source must not share their variables.
 fn folder() -> &'static Path {
-    /// What is static is never dropped.
+    /// Statics are never dropped, so an exit handler removes the folder.
     extern "C" fn remove() {
         let _ = std::fs::remove_dir_all(folder());
     }
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        // SAFETY: the function is there for as long as the process.
+        // SAFETY: the function lives as long as the process.
         unsafe { libc::atexit(remove) };
         tempfile::tempdir().unwrap().keep()
     });
     &FOLDER
 }
 
-/// Where images are kept, for other processes as well.
+/// Returns the folder of cached images, which is shared with other processes.
 fn kept() -> &'static Path {
     static KEPT: LazyLock<PathBuf> = LazyLock::new(|| {
         let beside = || std::env::current_exe().unwrap().with_file_name("emulated-kernels");
@@ -64,10 +66,10 @@ fn run(command: &mut Command) -> std::process::Output {
     command.output().expect("the system has a C++ compiler (CXX, or c++)")
 }
 
-/// The name of what is made of these.
+/// Returns the cache key of these inputs.
 fn name(options: &[OsString], header: &str, text: &[u8]) -> String {
     static VERSION: LazyLock<Vec<u8>> = LazyLock::new(|| run(Command::new(cxx()).arg("--version")).stdout);
-    // 64 bits may meet; 128 do not.
+    // 64 bits may collide; 128 do not.
     let hash = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, &*VERSION, options, header, text).hash(&mut hasher);
@@ -81,11 +83,12 @@ fn compile(program: &mut Program, options: &[String]) -> bool {
     let is_generated = options.iter().any(|option| option == "--define-macro=ONEHOP_GENERATED=1");
     let header = if is_generated { include_str!("../fused/host.h") } else { include_str!("../kernels/host.h") };
     let mut words = ["-std=c++17", "-fPIC", "-shared", "-Wall", "-Wno-unknown-pragmas"].map(OsString::from).to_vec();
-    // C's <math.h> is all that they need: reading C++'s takes as long as compiling a kernel.
+    // Kernels need only <math.h> of C: parsing that of C++ takes as long as compiling a kernel.
     words.push("-nostdinc++".into());
-    // What is undefined ends the test, without a library for it. Reads of fewer bytes than their type has are such.
+    // Undefined behaviour traps and ends the test, without a runtime library. This includes reads
+    // of fewer bytes than their type has.
     words.extend(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"].map(OsString::from));
-    // What a compiler finds odd about a text that nobody wrote is no fault of it.
+    // Compiler warnings about generated source are not errors.
     words.extend(if is_generated { ["-Og", "-Wno-error"] } else { ["-O1", "-Werror"] }.map(OsString::from));
     let macros = options.iter().filter_map(|option| option.strip_prefix("--define-macro="));
     words.extend(macros.map(|text| format!("-D{text}").into()));
@@ -104,7 +107,8 @@ fn compile(program: &mut Program, options: &[String]) -> bool {
     true
 }
 
-/// An image of the process's own, compiled if there is none yet; or what the compiler says.
+/// Returns an image owned by this process, and compiles it if the cache has none. Returns the
+/// compiler's output on failure.
 fn image(kept: &Path, options: &[OsString], header: &str, text: &[u8]) -> Result<PathBuf, Vec<u8>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let n = NUMBER.fetch_add(1, Relaxed);
@@ -122,7 +126,8 @@ fn image(kept: &Path, options: &[OsString], header: &str, text: &[u8]) -> Result
     if !outcome.status.success() {
         return Err(outcome.stderr);
     }
-    // There at once or not at all: others look for it, and may be making it.
+    // Renames the image into place atomically: other processes may look it up or create it at the
+    // same time.
     let new = kept.with_extension(format!("{}-{n}", std::process::id()));
     std::fs::copy(&own, &new).and_then(|_| std::fs::rename(&new, kept)).unwrap();
     Ok(own)

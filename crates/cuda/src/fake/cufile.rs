@@ -1,4 +1,5 @@
-//! cuFile: transfers by `pread` and `pwrite`, batches that finish the youngest first.
+//! Fake cuFile: transfers by `pread` and `pwrite`, batches that complete the youngest transfer
+//! first.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
@@ -17,7 +18,7 @@ const FINE: cu::Status = cu::Status { code: 0, cuda: 0 };
 const FAILED: c_uint = 0x40;
 const CANCELLED: c_uint = 0x8;
 
-/// What a transfer gave, before it is told in the words of the call that began it.
+/// Result of a transfer, before it is encoded for the call that started it.
 enum Outcome {
     Moved(usize),
     System(c_int),
@@ -43,7 +44,8 @@ fn transfer(machine: &Machine, write: bool, fd: c_int, place: usize, bytes: usiz
     }
 }
 
-/// By `pread` and `pwrite`; what the page cache cannot be passed by with goes through it, as with cuFile.
+/// Transfers by `pread` and `pwrite`. As with cuFile, transfers that are not aligned for direct I/O
+/// use the page cache.
 fn by_calls(write: bool, fd: c_int, place: *mut c_void, bytes: usize, at: i64) -> io::Result<usize> {
     let is_aligned = [place as usize, bytes, at as usize].iter().all(|n| n.is_multiple_of(4096));
     let buffered = match is_aligned {
@@ -62,7 +64,7 @@ fn fd(handle: *mut c_void) -> c_int {
     handle as c_int - 1
 }
 
-/// A transfer by a call that waits.
+/// Executes a transfer with the blocking call.
 fn at_once(write: bool, file: *mut c_void, base: *mut c_void, bytes: usize, at: i64, skip: i64) -> isize {
     let machine = current();
     let place = base as usize + skip as usize;
@@ -81,7 +83,7 @@ fn at_once(write: bool, file: *mut c_void, base: *mut c_void, bytes: usize, at: 
     }
 }
 
-/// A transfer in a stream. What it is to do is looked up when it is done.
+/// A transfer in a stream. Its parameters are read when it executes.
 pub struct Io {
     write: bool,
     fd: c_int,
@@ -94,11 +96,11 @@ pub struct Io {
 }
 
 impl Io {
-    /// Does it.
+    /// Executes the transfer.
     pub unsafe fn run(self, machine: &Machine) {
         let (bytes, at, skip) = unsafe { (*self.bytes, *self.at, *self.skip) };
         let moved = match transfer(machine, self.write, self.fd, self.base + skip as usize, bytes, at) {
-            // As it fails those that the end of the file cuts short.
+            // cuFile also fails transfers that the end of the file cuts short.
             Outcome::Moved(n) if !n.is_multiple_of(4096) => -(libc::EIO as isize),
             Outcome::Moved(n) => n as isize,
             Outcome::System(code) | Outcome::Cufile(code) => -(code as isize),
@@ -127,16 +129,16 @@ pub fn api() -> cu::Api {
     unsafe extern "C" fn register_file(out: *mut *mut c_void, of: *mut cu::Descriptor) -> cu::Status {
         let fd = unsafe { (*of).handle.fd };
         if unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
-            // CU_FILE_INVALID_FILE_OPEN_FLAG, as cuFile 1.15 has it.
+            // CU_FILE_INVALID_FILE_OPEN_FLAG, as in cuFile 1.15.
             return cu::Status { code: 5019, cuda: 0 };
         }
         if let Some(Answer::Code(code)) = current().fault(Call::Open) {
             return cu::Status { code, cuda: 0 };
         }
-        // SAFETY: all zero is a value of it, and the call writes one structure.
+        // SAFETY: all zeros is a valid value, and the call writes one structure.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         if unsafe { libc::fstat(fd, &raw mut stat) } != 0 || stat.st_nlink == 0 {
-            // CU_FILE_GETNEWFD_FAILED: it opens the file once more, by its name.
+            // CU_FILE_GETNEWFD_FAILED: cuFile opens the file once more, by its name.
             return cu::Status { code: 5031, cuda: 0 };
         }
         current().born("a file", fd as usize);

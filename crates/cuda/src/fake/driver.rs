@@ -1,4 +1,4 @@
-//! The driver: memory, streams that work when they are looked at, events.
+//! Fake driver: memory, events, and streams that execute when they are polled.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -11,20 +11,20 @@ use super::compiler::{ARGUMENT_WORDS, Launch};
 use super::{CURRENT, Call, Machine, Order, current, lock};
 use crate::driver::sys;
 
-/// What a stream has to do.
+/// Operation in a stream.
 pub enum Op {
     Launch {
         kernel: Launch,
         blocks: c_uint,
         threads: c_uint,
-        /// A copy: the caller's is gone when the stream comes to it.
+        /// A copy: the caller's argument is gone when the stream executes the launch.
         argument: Box<[u64]>,
     },
     Copy {
         to: usize,
         from: usize,
         len: usize,
-        /// What the machine knows the touched memory by.
+        /// The machine's numbers of the touched ranges.
         touches: [u64; 2],
     },
     Fill {
@@ -33,18 +33,18 @@ pub enum Op {
         len: usize,
         touch: u64,
     },
-    /// An event's recording of this number.
+    /// Completes the recording of an event with this number.
     Mark(Arc<Mark>, u64),
-    /// What comes next waits for that.
+    /// Makes later operations wait for that recording.
     After(Arc<Mark>, u64),
-    /// A transfer of cuFile's.
+    /// A transfer by cuFile.
     Io(super::cufile::Io),
 }
 
 /// A stream.
 pub type Ops = Mutex<VecDeque<Op>>;
 
-/// An event: how often it was recorded, and which of the recordings have come.
+/// An event: the number of its recordings, and the last completed one.
 #[derive(Default)]
 pub struct Mark {
     recorded: AtomicU64,
@@ -53,7 +53,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The event that the caller has a pointer to, which stays the caller's.
+    /// Borrows the event behind a pointer. The caller keeps ownership.
     unsafe fn of(event: *mut c_void) -> ManuallyDrop<Arc<Self>> {
         ManuallyDrop::new(unsafe { Arc::from_raw(event.cast::<Self>()) })
     }
@@ -63,10 +63,10 @@ impl Mark {
     }
 }
 
-/// Does the oldest thing that is in a stream; whether there was one. One thread of a machine at a time: what is taken out of
-/// a stream is over before the next is.
+/// Executes the oldest operation of a stream. Returns true if there was one. Only one thread of a
+/// machine does this at a time: an operation ends before the next is taken.
 unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
-    // In the default stream there is never anything: what goes into it is done at once.
+    // The default stream is always empty: its operations execute at once.
     let Some(stream) = (unsafe { stream.as_ref() }) else { return false };
     let Some(op) = lock(stream).pop_front() else { return false };
     match op {
@@ -87,7 +87,7 @@ unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
             let other = *lock(&mark.stream);
             while !mark.has_come(number) {
                 let other = other.filter(|other| machine.lives("a stream", other.addr()));
-                // What was recorded is in that stream, or was.
+                // The recording is in that stream, or was.
                 if !other.is_some_and(|other| unsafe { step(machine, other) }) {
                     break;
                 }
@@ -103,7 +103,7 @@ unsafe fn drain(machine: &Machine, stream: *mut c_void) {
     while unsafe { step(machine, stream.cast()) } {}
 }
 
-/// Puts a copy into a stream.
+/// Enqueues a copy.
 unsafe fn copy_later(to: usize, from: usize, len: usize, stream: *mut c_void) -> c_int {
     let machine = current();
     match machine.code(Call::Copy) {
@@ -178,7 +178,7 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn set_current(context: *mut c_void) -> c_int {
-        // Machines live for good.
+        // Machines are never freed.
         CURRENT.set(unsafe { context.cast::<Machine>().as_ref() });
         0
     }
@@ -271,7 +271,7 @@ pub fn api() -> sys::Api {
     }
     unsafe extern "C" fn stream_wait(stream: *mut c_void) -> c_int {
         if stream.is_null() {
-            // The default stream, which nothing is put into.
+            // The default stream, which is always empty.
             return 0;
         }
         let machine = current();
@@ -297,7 +297,7 @@ pub fn api() -> sys::Api {
     }
     unsafe extern "C" fn event_free(event: *mut c_void) -> c_int {
         current().gone("an event", event as usize);
-        // Streams that have something to say of it still do, as the driver has it.
+        // Streams keep a reference to the event, as the real driver does.
         drop(unsafe { Arc::from_raw(event.cast::<Mark>()) });
         0
     }
@@ -313,7 +313,7 @@ pub fn api() -> sys::Api {
             code => code,
         }
     }
-    /// Whether it has come, after one more step of its stream.
+    /// Returns true if the event has completed. Otherwise executes one more step of its stream.
     unsafe fn has_come(event: *mut c_void) -> bool {
         let mark = unsafe { Mark::of(event) };
         let machine = current();
@@ -342,7 +342,7 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn module_load(out: *mut *mut c_void, image: *const c_void) -> c_int {
-        // The image is the name of the library.
+        // The image is the file name of the library.
         unsafe { *out = libc::dlopen(image.cast(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if unsafe { (*out).is_null() } { 200 } else { 0 }
     }

@@ -1,21 +1,25 @@
-//! A CUDA driver and a cuFile of the process's own memory, for tests without a GPU.
+//! A fake CUDA driver and a fake cuFile in the memory of this process, for tests without a GPU.
 //!
-//! Device memory is host memory. Streams do nothing by themselves: what is put into them is done, one piece at a time, when
-//! their events are asked for or waited for, so that a buffer that is used too early is seen to have the wrong bytes.
-//! cuFile's transfers are `pread` and `pwrite` of the same descriptor; every third is cut short, and batches finish in
-//! another order. The compiler is the system's, for C++: kernels become shared libraries, and a launch is a call.
+//! Device memory is host memory. Streams do nothing by themselves: their operations execute one at
+//! a time, when their events are queried or waited for. A buffer that is used too early therefore
+//! has the wrong bytes. Transfers of cuFile are `pread` and `pwrite` of the same descriptor. Every
+//! third is cut short, and batches complete in another order. The compiler is the system's C++
+//! compiler: kernels become shared libraries, and a launch is a call.
 //!
-//! A [`Machine`] is one device with a state of its own, however many tests run beside each other: calls find it by the
-//! context that is current on their thread, so a call that does not make its context current is found out, too. It
-//! watches what is done to memory: what is freed, copied or forgotten while something that was begun may still touch it
-//! is a *problem*; and it counts what lives, so that what was not given back is seen.
+//! A [`Machine`] is one device with a state of its own, even if several tests run concurrently.
+//! Calls find it by the context that is current on their thread, so that a call without a current
+//! context is detected, too. It checks accesses to memory: freeing, copying or deregistering a
+//! range that a pending operation may touch is a *problem*. It also counts live resources, so that
+//! leaks are detected.
 //!
-//! A device may also be early where it can be: with [`Order::KernelsFirst`] what is launched runs at once, with whatever its
-//! stream was made to wait for and nothing else, and with [`Order::CopiesFirst`] copies are made at once. So a kernel that does
-//! not wait for its columns is seen, and a copy that does not wait for who reads what was there before.
+//! A device may also execute early. With [`Order::KernelsFirst`], a launch runs at once, after the
+//! operations that its stream waits for and no others. With [`Order::CopiesFirst`], copies execute
+//! at once. This detects a kernel that does not wait for its columns, and a copy that does not wait
+//! for the readers of the previous content.
 //!
-//! Fault model: the N-th call of a kind, alone or with all later ones, gives an [`Answer`] of the test's choice. Calls of
-//! transfers are counted where the transfer is made, not where it is handed over.
+//! Fault model: the N-th call of a kind, alone or with all later ones, returns an [`Answer`] that
+//! the test selects. Calls of transfers are counted when the transfer executes, not when it is
+//! submitted.
 
 mod compiler;
 mod cufile;
@@ -36,15 +40,15 @@ use crate::{Context, Cufile, Driver};
 /// Kinds of calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A transfer of cuFile's, by whatever call it was begun.
+    /// A transfer by cuFile, started by any call.
     Transfer,
     /// `cuFileBatchIOSubmit`.
     Submit,
     /// `cuFileBatchIOGetStatus`.
     Status,
-    /// `cuFileReadAsync` and `cuFileWriteAsync`: beginning them.
+    /// Start of `cuFileReadAsync` and `cuFileWriteAsync`.
     Start,
-    /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`: beginning them.
+    /// Start of `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`.
     Copy,
     /// `cuEventRecord`.
     Record,
@@ -66,77 +70,77 @@ pub enum Call {
 
 const CALLS: usize = Call::Open as usize + 1;
 
-/// What a call gives that was made to fail.
+/// Injected result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The code of the driver or of cuFile.
+    /// Code of the driver or of cuFile.
     Code(c_int),
-    /// Of transfers: an error of the system.
+    /// For transfers: an error of the system.
     System(c_int),
-    /// Of transfers: so many bytes at most.
+    /// For transfers: at most so many bytes.
     Short(usize),
-    /// Of transfers: as at the end of the file.
+    /// For transfers: the end of the file.
     End,
-    /// Of transfers in batches: cancelled, which has a state of its own.
+    /// For transfers in batches: cancelled, which has a status of its own.
     Cancelled,
 }
 
-/// One call, or all from one on.
+/// A fault at one call, or at all calls from one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Of which kind.
+    /// Kind of the call.
     pub call: Call,
-    /// Its number, from 0.
+    /// Number of the call, from 0.
     pub at: u64,
-    /// Whether all later ones fail, too.
+    /// True if all later calls fail, too.
     pub lasts: bool,
-    /// What it gives.
+    /// Returned answer.
     pub answer: Answer,
 }
 
-/// When a machine does what is in its streams.
+/// Time at which a machine executes the operations of its streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// When it is waited for.
+    /// When a stream or event is waited for or queried.
     #[default]
     Late,
-    /// Launches, and what comes before them in their streams, at once.
+    /// Launches, and the operations before them in their streams, at once.
     KernelsFirst,
-    /// The same of copies.
+    /// Copies, and the operations before them in their streams, at once.
     CopiesFirst,
 }
 
-/// A device of its own.
+/// A fake device.
 #[derive(Debug, Default)]
 pub struct Machine {
     order: Mutex<Order>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; CALLS],
-    /// Transfers made, which is what cuFile counts.
+    /// Number of executed transfers, which is cuFile's counter.
     transfers: AtomicU64,
-    /// Whether cuFile counts them as direct.
+    /// True if cuFile counts them as direct.
     is_direct: AtomicBool,
-    /// Memory that something begun may touch, by a number.
+    /// Memory that a pending operation may touch, by the operation's number.
     touched: Mutex<Vec<(u64, usize, usize)>>,
     begun: AtomicU64,
-    /// Host memory that is registered: where, and how many bytes.
+    /// Registered host memory: address and length in bytes.
     registered: Mutex<Vec<(usize, usize)>>,
-    /// Allocations, pinned ones, streams, events, batches, files, registered buffers.
+    /// Allocations, pinned memory, streams, events, batches, files, registered buffers.
     living: Mutex<Vec<(&'static str, usize)>>,
     memory: Mutex<Memory>,
     problems: Mutex<Vec<String>>,
-    /// Held by whoever does what is in a stream.
+    /// Held by the thread that executes operations of a stream.
     at_work: Mutex<()>,
 }
 
-/// Device memory: how much there is, if that is little, and how long each allocation is.
+/// Device memory: its size, if it is limited, and the length of each allocation.
 #[derive(Debug, Default)]
 struct Memory {
     limit: Option<usize>,
     allocations: HashMap<usize, usize>,
-    /// Of other processes, or of other devices of this one: where they are mapped, and how long they are.
+    /// Memory of other processes, or of other devices of this one: mapped addresses and lengths.
     opened: HashMap<usize, usize>,
-    /// What was shared, and the file that it is in.
+    /// Shared allocations, and the file with the content of each.
     shared: HashMap<usize, std::fs::File>,
     most: usize,
 }
@@ -147,14 +151,14 @@ impl Memory {
     }
 }
 
-/// All that were ever made, so that a pointer to one is never to nothing.
+/// All machines that were ever made, so that pointers to them stay valid.
 static MACHINES: Mutex<Vec<&'static Machine>> = Mutex::new(Vec::new());
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Machine>> = const { Cell::new(None) };
 }
 
-/// Of the context that is current on this thread.
+/// Returns the machine of the context that is current on this thread.
 fn current() -> &'static Machine {
     let Some(machine) = CURRENT.get() else { panic!("a call without a current context") };
     machine
@@ -165,12 +169,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machine {
-    /// One without faults, and its context.
+    /// Starts a machine without faults, and returns it with its context.
     pub fn start() -> (&'static Self, Arc<Context>) {
         Self::start_as(0)
     }
 
-    /// The same, of the device of this number.
+    /// Starts a machine whose device has this number.
     pub fn start_as(ordinal: i32) -> (&'static Self, Arc<Context>) {
         let machine: &'static Self = Box::leak(Box::default());
         lock(&MACHINES).push(machine);
@@ -181,13 +185,13 @@ impl Machine {
         (machine, device.context().unwrap())
     }
 
-    /// Replaces the faults, and counts calls from 0 again.
+    /// Replaces the faults, and resets the counters of calls to 0.
     pub fn set_faults(&self, faults: &[Fault]) {
         *lock(&self.faults) = faults.to_vec();
         self.calls.iter().for_each(|calls| calls.store(0, SeqCst));
     }
 
-    /// Has it do what is in its streams in another order.
+    /// Changes the order in which the machine executes the operations of its streams.
     pub fn set_order(&self, order: Order) {
         *lock(&self.order) = order;
     }
@@ -196,51 +200,51 @@ impl Machine {
         *lock(&self.order)
     }
 
-    /// From now on all transfers that were ever made count as direct, or as made by POSIX calls.
+    /// Reports all transfers, including earlier ones, as direct or as made by POSIX calls.
     pub fn set_direct(&self, is_direct: bool) {
         self.is_direct.store(is_direct, SeqCst);
     }
 
-    /// From now on it has so much memory, whoever holds how much of it already.
+    /// Sets the size of device memory, independent of the bytes already allocated.
     pub fn set_memory(&self, bytes: usize) {
         let mut memory = lock(&self.memory);
         (memory.limit, memory.most) = (Some(bytes), memory.taken());
     }
 
-    /// The most memory that was taken since then.
+    /// Returns the peak of allocated memory since then.
     pub fn most_memory(&self) -> usize {
         lock(&self.memory).most
     }
 
-    /// Calls of a kind since then.
+    /// Returns the number of calls of a kind since the faults were set.
     pub fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(SeqCst)
     }
 
-    /// What was done that must not be done.
+    /// Returns the violations found so far.
     pub fn problems(&self) -> Vec<String> {
         lock(&self.problems).clone()
     }
 
-    /// What lives: nothing, when all is dropped.
+    /// Returns the live resources: none when all is dropped.
     pub fn living(&self) -> Vec<&'static str> {
         lock(&self.living).iter().map(|(what, _)| *what).collect()
     }
 
-    /// Whether something that was begun may touch these bytes.
+    /// Returns true if a pending operation may touch these bytes.
     pub fn may_touch(&self, address: u64, bytes: usize) -> bool {
         let (from, to) = (address as usize, address as usize + bytes);
         lock(&self.touched).iter().any(|(_, start, end)| *start < to && from < *end)
     }
 
-    /// Counts a call, and says how it fails if it is due.
+    /// Counts a call, and returns its injected answer if one is due.
     fn fault(&self, call: Call) -> Option<Answer> {
         let n = self.calls[call as usize].fetch_add(1, SeqCst);
         let is_due = |fault: &&Fault| fault.call == call && (fault.at == n || fault.lasts && fault.at < n);
         lock(&self.faults).iter().find(is_due).map(|fault| fault.answer)
     }
 
-    /// The same of calls that have but a code.
+    /// Counts a call that has only a code, and returns that code.
     fn code(&self, call: Call) -> c_int {
         match self.fault(call) {
             Some(Answer::Code(code)) => code,
@@ -249,7 +253,7 @@ impl Machine {
         }
     }
 
-    /// Host memory that is registered: where it begins, and how many bytes.
+    /// Returns the registered host memory: addresses and lengths in bytes.
     pub fn registered(&self) -> Vec<(usize, usize)> {
         lock(&self.registered).clone()
     }
@@ -273,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// From now on something may touch these bytes.
+    /// Records that a pending operation may touch these bytes.
     fn begin(&self, address: usize, bytes: usize) -> u64 {
         let number = self.begun.fetch_add(1, SeqCst);
         lock(&self.touched).push((number, address, address + bytes));
@@ -284,7 +288,7 @@ impl Machine {
         lock(&self.touched).retain(|(of, ..)| *of != number);
     }
 
-    /// Somebody uses bytes that must be theirs alone.
+    /// Checks a use of bytes that no pending operation may touch.
     fn uses(&self, what: &str, address: usize, bytes: usize) {
         if self.may_touch(address as u64, bytes) {
             lock(&self.problems).push(format!("{what} of {bytes} bytes that are in flight"));
@@ -308,17 +312,17 @@ impl Machine {
     }
 }
 
-/// A device.
+/// Starts a machine, and returns its context.
 pub fn context() -> Arc<Context> {
     Machine::start().1
 }
 
-/// cuFile over it.
+/// Opens the fake cuFile over a context.
 pub fn open_cufile(context: &Arc<Context>) -> Arc<Cufile> {
     Cufile::with(cufile::api(), context, Counting::On).unwrap()
 }
 
-/// The system's compiler in NVRTC's place.
+/// Returns the system's compiler in place of NVRTC.
 pub fn nvrtc() -> Arc<Nvrtc> {
     Nvrtc::with(compiler::api()).unwrap()
 }

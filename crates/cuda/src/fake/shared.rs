@@ -1,8 +1,8 @@
-//! Memory for other processes: a copy as of when it was shared, in a file without a name, which its handle says where to find.
-//! What is shared is not written to any more.
+//! Memory shared with other processes: a copy as of the time of sharing, in an unnamed file that
+//! the handle locates. Shared memory is not written to any more.
 //!
-//! The driver's own answers: a handle that is none is an invalid value, one of the same device of the same process an invalid
-//! context.
+//! Errors are those of the real driver: a malformed handle is an invalid value, and a handle of the
+//! same device in the same process is an invalid context.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
@@ -15,7 +15,7 @@ const INVALID_VALUE: c_int = 1;
 const INVALID_CONTEXT: c_int = 201;
 const MAGIC: u64 = 0x6661_6b65_6d65_6d31;
 
-/// Magic, process, descriptor, bytes, machine, and a checksum of them.
+/// Words of a handle: magic, process, descriptor, bytes, machine, and a checksum of them.
 fn words(handle: &RawShared) -> [u64; 6] {
     let word = |n: usize| u64::from_ne_bytes(*handle.0[n * 8..].first_chunk().unwrap());
     std::array::from_fn(word)

@@ -1,8 +1,8 @@
-//! Functions that somebody has written in CUDA C++, compiled as kernels over columns, and called.
+//! User-defined functions in CUDA C++, compiled as kernels over columns, and called.
 //!
-//! What such a function does to the device's memory, it does to that of its process: whoever runs one does so in a process of
-//! its own, which nothing else depends on. An error of the device other than a lack of memory leaves it of no use
-//! ([`Called::Lost`]).
+//! Such a function can access all device memory of its process. Callers therefore run it in a
+//! process of its own, on which nothing else depends. An error of the device other than a lack of
+//! memory makes that process unusable ([`Called::Lost`]).
 
 mod text;
 
@@ -17,49 +17,51 @@ use crate::kernels::ARGUMENT_WORDS;
 use crate::queue::lose;
 use crate::{Context, DeviceBuf, Error, Grid, Kernel, Nvrtc, Result, Stream};
 
-/// Where each column begins on the device: as vectors of any type may.
+/// Alignment of each column on the device, sufficient for vectors of any type.
 const ALIGNMENT: usize = 256;
-/// Items that all arrays of a call have at most: Arrow counts them by 32 bits.
+/// Maximum total of items in the arrays of a call: Arrow counts them with 32 bits.
 const MOST_ITEMS: u64 = i32::MAX as u64;
-/// The code of a lack of memory.
+/// Code of an out-of-memory error.
 const OUT_OF_MEMORY: i32 = 2;
 
-/// What the compiler is told. Whoever falls out of a function without a value has undefined what comes of it: that is an error.
+/// Compiler options. The result of a function that ends without a return value is undefined, so
+/// that is an error.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--diag-error=940"];
 
-/// What a function takes and returns.
+/// Arguments and result of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Names, which are those of C++, and kinds.
+    /// Names, which are C++ identifiers, and kinds.
     pub arguments: Vec<(String, Kind)>,
-    /// Of a row.
+    /// Result of one row.
     pub returns: Returns,
 }
 
-/// What an argument is.
+/// Kind of an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A value for each row.
+    /// One value for each row.
     Value(Element),
-    /// An array for each row.
+    /// One array for each row.
     Array(Element),
-    /// A table, the same one for all rows: names of columns, which are those of C++, and their types.
+    /// A table, the same for all rows: names of columns, which are C++ identifiers, and their
+    /// types.
     Table(Vec<(String, Element)>),
 }
 
-/// What a row has as its value.
+/// Result of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Returns {
-    /// A value.
+    /// One value.
     Value(Element),
-    /// Items of an array, as many as it likes.
+    /// Items of an array, any number of them.
     Array(Element),
-    /// Rows of these columns, as many as it likes.
+    /// Rows of these columns, any number of them.
     Rows(Vec<Element>),
 }
 
 impl Kind {
-    /// Words of a kernel's argument.
+    /// Returns the number of words in a kernel's argument.
     fn words(&self) -> usize {
         match self {
             Self::Value(_) => 1,
@@ -70,7 +72,7 @@ impl Kind {
 }
 
 impl Returns {
-    /// Of each column.
+    /// Returns the type of each column.
     fn elements(&self) -> &[Element] {
         match self {
             Self::Value(element) | Self::Array(element) => std::slice::from_ref(element),
@@ -78,13 +80,14 @@ impl Returns {
         }
     }
 
-    /// Whether a row has as many items as it likes.
+    /// Returns true if a row has any number of items.
     fn is_many(&self) -> bool {
         !matches!(self, Self::Value(_))
     }
 
-    /// Words that are not arguments: how many rows there are, where their NULLs are, and each column; where the items of each
-    /// row are counted, and where they begin.
+    /// Returns the number of words that are not arguments: the row count, the address of the NULL
+    /// flags, and each column. If rows have any number of items, there are also the addresses of
+    /// the counts and of the starts.
     fn words(&self) -> usize {
         2 + self.elements().len() + if self.is_many() { 2 } else { 0 }
     }
@@ -96,46 +99,47 @@ impl Signature {
     }
 }
 
-/// What is given for an argument.
+/// Value of an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
-    /// A value for each row, one behind the other.
+    /// A value for each row, one after the other.
     Values(&'a [u8]),
-    /// Items of all rows, one behind the other, and where those of each row begin; one more, where the last end.
+    /// Items of all rows, one after the other, with the start of each row's items and the end of
+    /// the last.
     Arrays {
-        /// From 0, in items.
+        /// Offsets in items, from 0.
         starts: &'a [u64],
-        /// Their bytes.
+        /// Bytes of the items.
         items: &'a [u8],
     },
-    /// A table in memory of the device that is there until the call has returned.
+    /// A table in device memory that lives until the call has returned.
     Table {
-        /// How many rows it has.
+        /// Number of rows.
         rows: u64,
-        /// Where each column is.
+        /// Device address of each column.
         columns: &'a [u64],
     },
 }
 
-/// Values of rows.
+/// Results of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
-    /// Of each column: one behind the other, or all items; those of rows that are NULL mean nothing.
+    /// Values of each column, one after the other, or all items. Those of NULL rows are undefined.
     pub columns: Vec<Vec<u8>>,
-    /// Of each row, whether it is NULL.
+    /// NULL flag of each row.
     pub nulls: Vec<u8>,
-    /// Where the items of each row begin, and one more; nothing where rows have values.
+    /// Start of each row's items, and the end of the last; empty if rows have single values.
     pub starts: Vec<u64>,
 }
 
-/// What has come of a call that failed.
+/// Failure of a call.
 #[derive(Debug)]
 pub enum Called {
-    /// The device had not enough memory: another call may have.
+    /// The device had too little memory: another call may succeed.
     Failed(Error),
-    /// What the function did makes no sense.
+    /// The function violated its contract.
     Refused(String),
-    /// Nothing can be done on the device any more by this process.
+    /// This process cannot use the device any more.
     Lost(Error),
 }
 
@@ -148,23 +152,24 @@ impl From<Error> for Called {
     }
 }
 
-/// A compiled function. Calls are made one after the other.
+/// A compiled function. Calls run one after the other.
 #[derive(Debug)]
 pub struct Function {
     signature: Signature,
-    // Before what is launched in it: the stream is waited for when it is dropped.
+    // Declared before `kernel`, so that the stream is dropped before the code that was launched in
+    // it.
     stream: Stream,
     kernel: Kernel,
-    /// All columns of a call, kept for the next.
+    /// Memory for all columns of a call, kept for the next.
     memory: Option<DeviceBuf>,
-    /// Items of arrays that rows had, likewise.
+    /// Memory for the items of arrays, likewise.
     items: Option<DeviceBuf>,
 }
 
-/// Compiles a text to an image for devices of a compute capability: also where there is no device.
+/// Compiles a source to an image for devices of a compute capability. No device is needed.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Returns the error in the source.
 pub fn compile(
     nvrtc: &Nvrtc,
     compute: (i32, i32),
@@ -194,10 +199,10 @@ pub fn compile(
 }
 
 impl Function {
-    /// Compiles a text for a device.
+    /// Compiles a source for a device.
     ///
     /// # Errors
-    /// What is wrong with the text, or with the device.
+    /// Returns the error in the source, or that of the device.
     pub fn new(
         context: &Arc<Context>,
         nvrtc: &Nvrtc,
@@ -210,23 +215,24 @@ impl Function {
         Ok(Self { signature, kernel, stream: Stream::new(context).map_err(of_device)?, memory: None, items: None })
     }
 
-    /// What it takes and returns.
+    /// Returns the arguments and the result of the function.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    /// Values of rows.
+    /// Computes the results of rows.
     ///
     /// # Errors
-    /// Those of the device; arrays that are too long, or others each time.
+    /// Returns the error of the device, or an error if arrays are too long, or differ between the
+    /// two runs.
     ///
     /// # Panics
-    /// If there are other arguments, or arguments of other lengths.
+    /// Panics if the arguments do not match the signature, or have other lengths.
     pub fn call(&mut self, arguments: &[Argument<'_>], rows: usize) -> std::result::Result<Values, Called> {
         self.check(arguments, rows);
         self.run(arguments, rows).inspect_err(|e| {
             if let Called::Lost(_) = e {
-                // Nobody knows what still touches it.
+                // Pending operations may still access the memory, so it is leaked.
                 self.memory.take().into_iter().chain(self.items.take()).for_each(lose);
             }
         })
@@ -256,7 +262,7 @@ impl Function {
         if rows == 0 {
             return Ok(got);
         }
-        // Of each row: whether it is NULL, and its value, or how many items it has.
+        // For each row: its value, or its number of items. The NULL flags lie apart.
         let first_bytes = if is_many { size_of::<u64>() } else { elements.iter().map(|element| element.bytes()).sum() };
         let mut first = vec![0; rows * first_bytes];
         let mut parts = Parts::default();
@@ -289,10 +295,10 @@ impl Function {
         let launch = |own: &[u64]| -> Result<()> {
             let mut words = [own, &of_arguments].concat();
             words.resize(ARGUMENT_WORDS, 0);
-            // SAFETY: the words are laid out as `text::generate` has them, each with the address of as many values as there
-            // are rows, or items; the memory lives until the stream is through, which is waited for, and tables do by this
-            // function's contract. What somebody's text does beyond that, it does to the device's memory of this process, as
-            // the head of this file says.
+            // SAFETY: the words are laid out as in `text::generate`, each with the address of as
+            // many values as there are rows, or items. The memory lives until the stream has
+            // finished, which is waited for, and tables do by this function's contract. A user's
+            // source can access any device memory of this process, as the head of this file says.
             unsafe { self.kernel.launch_words(&self.stream, grid, 0, &words)? };
             self.stream.synchronize()
         };
@@ -302,7 +308,8 @@ impl Function {
             memory.copy_to(first_at, &mut first)?;
             return Ok(Values { columns: vec![first], ..got });
         }
-        // Into columns at these places, each row's items from there on; at none, they are only counted.
+        // Runs the function into columns at these addresses, from the start of each row's items.
+        // Without starts, it only counts the items.
         let launch_into =
             |columns: &[u64], starts: u64| launch(&[&[rows as u64, nulls], columns, &[first_of, starts]].concat());
         launch_into(&vec![0; elements.len()], 0)?;
@@ -340,14 +347,14 @@ impl Function {
     }
 }
 
-/// What lies in memory one behind the other, each as vectors of any type may.
+/// Allocator for consecutive parts of one memory block, each aligned for vectors of any type.
 #[derive(Default)]
 struct Parts {
     bytes: usize,
 }
 
 impl Parts {
-    /// Where the next part lies.
+    /// Returns the offset of the next part.
     fn add(&mut self, bytes: usize) -> usize {
         let place = self.bytes;
         self.bytes += bytes.next_multiple_of(ALIGNMENT);
@@ -357,9 +364,9 @@ impl Parts {
 
 /// A word of a kernel's argument.
 enum Word {
-    /// The address of a part of the call's memory.
+    /// Offset of a part in the memory of the call, passed as an address.
     At(usize),
-    /// As it is.
+    /// A word that is passed unchanged.
     Is(u64),
 }
 
@@ -372,7 +379,7 @@ impl Word {
     }
 }
 
-/// What is kept, or more where that is too little.
+/// Returns the kept memory, or allocates more if it is too small.
 fn of_size<'a>(kept: &'a mut Option<DeviceBuf>, context: &Arc<Context>, bytes: usize) -> Result<&'a mut DeviceBuf> {
     let large_enough = kept.take().filter(|memory| memory.len() >= bytes);
     let memory = match large_enough {
@@ -440,7 +447,7 @@ mod tests {
         use Element::*;
         for kind in [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64] {
             let mut same = function("return x;", &[("x", kind)], kind).unwrap();
-            // Truth values are 0 or 1.
+            // Booleans are 0 or 1.
             let column: Vec<u8> = (0..3 * kind.bytes()).map(|n| (n % 2) as u8).collect();
             assert_eq!(call(&mut same, &[&column], 3).unwrap().columns, [column], "{kind:?}");
         }

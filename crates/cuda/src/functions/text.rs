@@ -1,17 +1,18 @@
-//! What somebody has written in CUDA C++ as a function of one row, made a kernel over columns.
+//! Generates a kernel over columns from a user-defined function of one row in CUDA C++.
 //!
 //! ```text
-//! #library curand       a library of the device's, by its header
+//! #library curand       a device library, included by its header
 //! #decl                 functions and constants, at file scope
-//! #begin                the body of a function of one row: its parameters are the arguments, by their names
+//! #begin                the body of a function of one row, whose parameters are the arguments
 //! #end
 //! ```
-//! A text without sections is a body. In it `is_null` is a `bool&`: who sets it has NULL for the row. Lines keep their numbers, so
-//! that what the compiler says about one is about that of the text.
+//! A source without sections is a body. In it `is_null` is a `bool&`: setting it makes the row
+//! NULL. Lines keep their numbers, so that compiler messages refer to the lines of the source.
 //!
-//! An argument that is an array is an `onehop_array`, one that is a table a struct with `rows` and a pointer for each column. Who
-//! returns an array pushes its items to `result`, and who returns rows theirs, the values of all columns at once; how many there
-//! will be is found out by a first run, in which they go nowhere.
+//! An array argument is an `onehop_array`. A table argument is a struct with `rows` and a pointer
+//! for each column. A function that returns an array pushes its items to `result`. One that returns
+//! rows pushes the values of all columns at once. A first run, in which the pushed values are
+//! discarded, counts them.
 
 use std::fmt::Write as _;
 
@@ -19,17 +20,17 @@ use onehop_pipeline::arrays::Element;
 
 use super::{Kind, Returns, Signature};
 
-/// How the compiler calls the text, in what it says.
+/// File name of the source in compiler messages.
 const FILE: &str = "function";
-/// The kernel.
+/// Name of the kernel.
 pub(super) const KERNEL: &std::ffi::CStr = c"onehop_function";
 
-/// What is wrong with a text, and in which of its lines, if that is known.
+/// An error in a source, and its line if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// For people.
+    /// Message for the user.
     pub what: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: Option<u64>,
 }
 
@@ -39,7 +40,7 @@ impl Wrong {
     }
 }
 
-/// A part of a text, and the number of its first line.
+/// A part of a source, and the number of its first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Part {
     line: usize,
@@ -48,20 +49,21 @@ struct Part {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Sections {
-    /// And in which line each is asked for.
+    /// Libraries, with the line of each request.
     libraries: Vec<(usize, &'static Library)>,
     declarations: Part,
     body: Part,
 }
 
-/// What a device has by a header alone.
+/// Device library that consists of a header alone.
 #[derive(Debug, PartialEq, Eq)]
 struct Library {
     name: &'static str,
     header: &'static str,
 }
 
-/// Those that NVIDIA's toolkit has. All others are called by the host, and there is no code of its in a function.
+/// Device libraries of NVIDIA's toolkit. All others are called by the host, and a function has no
+/// host code.
 const LIBRARIES: [Library; 5] = [
     Library { name: "cooperative_groups", header: "cooperative_groups.h" },
     Library { name: "cub", header: "cub/cub.cuh" },
@@ -70,7 +72,7 @@ const LIBRARIES: [Library; 5] = [
     Library { name: "libcudacxx", header: "cuda/std/version" },
 ];
 
-/// The section that a line begins.
+/// Returns the section that a line begins.
 fn marker(line: &str) -> Option<(&str, &str)> {
     let words = line.trim().strip_prefix('#')?;
     let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
@@ -85,7 +87,7 @@ impl Sections {
         }
         let mut libraries = Vec::new();
         let (mut declarations, mut body): (Option<Part>, Option<Part>) = (None, None);
-        // Which section the lines are in, and where it began.
+        // Current section, and the line where it began.
         let mut within: Option<(&str, usize)> = None;
         for (number, line) in source.lines().enumerate().map(|(place, line)| (place + 1, line)) {
             match (marker(line), within) {
@@ -131,7 +133,7 @@ impl Sections {
 }
 
 impl Part {
-    /// The text, such that the compiler numbers its lines as they are.
+    /// Appends the part, with a directive that keeps the line numbers of the source.
     fn write(&self, to: &mut String) {
         if !self.text.is_empty() {
             let _ = writeln!(to, "#line {} \"{FILE}\"\n{}", self.line, self.text.trim_end_matches('\n'));
@@ -139,7 +141,7 @@ impl Part {
     }
 }
 
-/// A type in CUDA C++.
+/// Returns the name of a type in CUDA C++.
 fn name_of(element: Element) -> &'static str {
     match element {
         Element::Bool => "bool",
@@ -151,25 +153,25 @@ fn name_of(element: Element) -> &'static str {
         Element::UInt16 => "unsigned short",
         Element::UInt32 => "unsigned",
         Element::UInt64 => "unsigned long long",
-        // No column is of it.
+        // No column has this type.
         Element::Float16 => "__half",
         Element::Float32 => "float",
         Element::Float64 => "double",
     }
 }
 
-/// What is compiled.
+/// Generated source.
 #[derive(Debug)]
 pub(super) struct Generated {
     pub text: String,
-    /// Headers of the toolkit's that it includes, and in which line of the function each is asked for.
+    /// Included headers of the toolkit, with the line of the function that requests each.
     pub headers: Vec<(usize, &'static str)>,
 }
 
-/// The text of a kernel over so many rows.
+/// Generates the source of a kernel over rows.
 ///
 /// # Errors
-/// Sections that are none; libraries that devices have not.
+/// Returns an error if sections are malformed, or a library does not exist for devices.
 pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated, Wrong> {
     let sections = Sections::of(source)?;
     if sections.body.text.trim().is_empty() {
@@ -207,10 +209,11 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
         Returns::Value(element) => (name_of(*element), ""),
         Returns::Array(_) | Returns::Rows(_) => ("void", "onehop_result& result, "),
     };
-    // Numbered as what follows the declarations: where these are not closed, the compiler says so here.
+    // Numbered as the line after the declarations: if these are not closed, the compiler reports it
+    // here.
     let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}{result}bool& is_null) {{");
     sections.body.write(&mut text);
-    // As `Function::run` lays words out.
+    // In the order in which `Function::run` lays out the words.
     let fields = arguments(&|place, name, kind| match kind {
         Kind::Value(element) => format!("    const {}* a{place};\n", name_of(*element)),
         Kind::Array(element) => {
@@ -230,7 +233,7 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
         Returns::Value(_) => format!("args.c0[row] = onehop_row({values}is_null);"),
         Returns::Array(_) | Returns::Rows(_) => {
             own += "    unsigned long long* counts;\n    const unsigned long long* starts;\n";
-            // The first run has no starts yet.
+            // The first run has no starts.
             let columns = of_columns(returned, |column, _| {
                 format!("args.starts ? args.c{column} + args.starts[row] : nullptr, ")
             });
@@ -243,7 +246,7 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
     };
     let _ = write!(
         text,
-        // A body that may end without a value is an error there.
+        // A body that may end without a value is an error at its closing brace.
         "}}\n#line 1 \"onehop\"\n\n\
          struct OnehopArgs {{\n    unsigned long long rows;\n    bool* nulls;\n{own}{fields}}};\n\n\
          KERNEL({}, OnehopArgs) {{\n    \
@@ -259,7 +262,7 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
     Ok(Generated { text, headers })
 }
 
-/// What arrays are to a text: the device's, as all that it declares.
+/// Definition of arrays for the source. The compiler treats all its declarations as device code.
 const ARRAYS: &str = "\
 template <typename T> struct onehop_array {
     const T* data;
@@ -270,12 +273,12 @@ template <typename T> struct onehop_array {
 };
 ";
 
-/// A text for each column that comes back, of its number and its type.
+/// Concatenates a string for each result column, given its number and its type.
 fn of_columns(elements: &[Element], text: impl Fn(usize, &str) -> String) -> String {
     elements.iter().enumerate().map(|(column, element)| text(column, name_of(*element))).collect()
 }
 
-/// The struct that takes items, or rows of these columns.
+/// Returns the struct that receives items, or rows of these columns.
 fn result(elements: &[Element]) -> String {
     let columns = of_columns(elements, |column, of| format!("    {of}* c{column};\n"));
     let parameters: Vec<String> =
@@ -288,13 +291,13 @@ fn result(elements: &[Element]) -> String {
     )
 }
 
-/// The struct of a table that is an argument.
+/// Returns the struct of a table argument.
 fn table(name: &str, columns: &[(String, Element)]) -> String {
     let columns = columns.iter().map(|(column, element)| format!("    const {}* {column};\n", name_of(*element)));
     format!("struct onehop_table_{name} {{\n    unsigned long long rows;\n{}}};\n", columns.collect::<String>())
 }
 
-/// What a compiler has said about a text: its first error.
+/// Returns the first error in the output of a compiler.
 pub(super) fn said(log: &str) -> Wrong {
     let errors = || log.lines().filter(|line| line.contains("error"));
     let of_text = errors().find_map(|line| {

@@ -1,4 +1,4 @@
-//! A kernel that copies: how fast the device's memory is.
+//! Copy kernel that measures the bandwidth of device memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::Argument;
 use crate::{Context, DeviceBuf, Event, Grid, Kernel, Nvrtc, Result, Stream};
 
-/// Its text.
+/// CUDA source of the kernel.
 pub const TEXT: &str = include_str!("copy.cu");
 
-/// What is copied at once.
+/// Bytes that a thread copies at once.
 const WORD_BYTES: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -22,10 +22,11 @@ struct CopyArgs {
 
 const _: () = assert!(size_of::<CopyArgs>() == 24);
 
-/// How long the device took to copy so many bytes within its memory: the shortest of `runs`, by its own clock.
+/// Measures a copy of `bytes` bytes within device memory: the shortest of `runs` runs, by the clock
+/// of the device.
 ///
 /// # Errors
-/// Those of the compiler and of the driver.
+/// Returns the error of the compiler or of the driver.
 pub fn measure(context: &Arc<Context>, nvrtc: &Nvrtc, bytes: usize, runs: usize) -> Result<Duration> {
     let image = nvrtc.compile("copy.cu", TEXT, context.device().compute, &[])?;
     let kernel = Kernel::load(context, &image, c"copy_words")?;
@@ -38,8 +39,8 @@ pub fn measure(context: &Arc<Context>, nvrtc: &Nvrtc, bytes: usize, runs: usize)
     let mut best = Duration::MAX;
     for _ in 0..runs.max(1) {
         events[0].record(&stream)?;
-        // SAFETY: the argument is laid out as copy.cu has it; both buffers have `count` words, and live until the stream
-        // is through, which is waited for.
+        // SAFETY: the argument is laid out as in copy.cu; both buffers have `count` words, and live
+        // until the stream has finished, which is waited for.
         unsafe { kernel.launch(&stream, Grid::of(count / 4), &arguments)? };
         events[1].record(&stream)?;
         stream.synchronize()?;

@@ -1,4 +1,4 @@
-//! A kernel that decodes a column to an array of plain values.
+//! Kernel that decodes a column to an array of plain values.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::Argument;
 use crate::fused::{ColumnImage, bytes_of};
 use crate::{Context, DeviceBuf, Grid, Kernel, Nvrtc, Result, Stream};
 
-/// Its text.
+/// CUDA source of the kernel.
 pub const TEXT: &str = include_str!("decode.cu");
 
-/// Rows of a morsel, and which of all rows is its first: as decode.cu has it.
+/// Row count of a morsel and the number of its first row. The layout is that of decode.cu.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Morsel {
@@ -23,15 +23,15 @@ struct Morsel {
 
 const _: () = assert!(size_of::<Morsel>() == 16);
 
-/// What came of decoding a column.
+/// Counts that the kernel reports for one column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decoded {
     /// Rows that are NULL.
     pub nulls: u64,
-    /// Values that no element is equal to: others are there.
+    /// Values that the element type cannot represent exactly.
     pub inexact: u64,
-    /// Rows in a form that the kernel does not know.
+    /// Rows in an encoding that the kernel does not support.
     pub unknown: u64,
 }
 
@@ -51,16 +51,16 @@ struct DecodeArgs {
 
 const _: () = assert!(size_of::<DecodeArgs>() == 56);
 
-/// What values are stored as.
+/// Signedness of the stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// Integers with a sign, or doubles.
+    /// Signed integers, or doubles.
     Signed,
-    /// Integers without one.
+    /// Unsigned integers.
     Unsigned,
 }
 
-/// The number that the kernel knows an element by; `None` if it does not make such.
+/// Returns the kernel's number of an element type; `None` if the kernel does not produce that type.
 fn number(element: Element, stored: Sign) -> Option<u64> {
     Some(match element {
         Element::Bool | Element::Int8 | Element::UInt8 => 1,
@@ -74,28 +74,28 @@ fn number(element: Element, stored: Sign) -> Option<u64> {
     })
 }
 
-/// The kernel, loaded.
+/// Loaded decode kernel.
 #[derive(Debug)]
 pub struct Decoder {
     kernel: Kernel,
     stream: Stream,
 }
 
-/// Rows of a column, in morsels.
+/// Row counts of a column's morsels, on the device.
 #[derive(Debug)]
 pub struct Rows {
     morsels: DeviceBuf,
     count: u64,
     vectors: u64,
-    /// All of them.
+    /// Sum over all morsels.
     pub rows: u64,
 }
 
 impl Rows {
-    /// Of morsels with so many each.
+    /// Uploads the row counts of the morsels.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Returns the error of the device.
     pub fn new(context: &Arc<Context>, rows: impl Iterator<Item = usize>) -> Result<Self> {
         let (mut first, mut most) = (0, 0);
         let morsels = rows.map(|rows| {
@@ -113,10 +113,10 @@ impl Rows {
 }
 
 impl Decoder {
-    /// For a device.
+    /// Compiles and loads the kernel for a device.
     ///
     /// # Errors
-    /// Those of the compiler and of the driver.
+    /// Returns the error of the compiler or of the driver.
     pub fn load(context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self> {
         let image = nvrtc.compile("decode.cu", TEXT, context.device().compute, &[])?;
         Ok(Self { kernel: Kernel::load(context, &image, c"decode_column")?, stream: Stream::new(context)? })
@@ -125,10 +125,10 @@ impl Decoder {
     /// Decodes a column to the bytes of `to` from `at` on, and waits.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     ///
     /// # Panics
-    /// If there is no room for all rows, or the column has other ones.
+    /// Panics if `to` has no room for all rows, or if `rows` belongs to another column.
     pub fn run(
         &self,
         column: &ColumnImage,
@@ -156,8 +156,9 @@ impl Decoder {
         });
         let threads = rows.count * rows.vectors * 32;
         if threads > 0 {
-            // SAFETY: the argument is laid out as decode.cu has it; there is a part for each morsel, with planes of as many rows,
-            // and room for all rows where they are written; all of it lives until the stream is through, which is waited for.
+            // SAFETY: the argument is laid out as in decode.cu. There is a part for each morsel,
+            // with planes of as many rows, and room for all decoded rows. All memory lives until
+            // the stream has finished, which is waited for.
             unsafe { self.kernel.launch(&self.stream, Grid::of(threads), &arguments)? };
         }
         self.stream.synchronize()?;

@@ -1,8 +1,8 @@
-//! Kernels that are written by hand: for each a text in CUDA C++, and beside it what launches it. They are compiled when
-//! they are needed, for the device at hand, with the facts about the data as constants.
+//! Hand-written kernels: a CUDA C++ source for each, and the code that launches it. A kernel is
+//! compiled on first use, for the present device, with facts about the data as constants.
 //!
-//! Their threads do not wait for each other and share no memory but by atomic additions, so that the same text, compiled
-//! for the host, is what the tests run.
+//! Threads do not wait for each other, and share memory only through atomic additions. Tests
+//! therefore compile the same source for the host and run it there.
 
 pub mod copy;
 pub mod decode;
@@ -11,10 +11,11 @@ pub mod q6;
 #[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 mod tests;
 
-/// Words of any kernel's argument, padding included: as much as every device takes.
+/// Words of any kernel's argument, padding included: the size that every device accepts.
 pub(crate) const ARGUMENT_WORDS: usize = 512;
 
-/// A kernel's argument, padded to one length: what takes it later, as the tests' driver does, need not know which it is.
+/// Argument of a kernel, padded to one length. A later reader, such as the driver of the tests,
+/// need not know its type.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Argument<A> {

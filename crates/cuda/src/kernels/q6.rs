@@ -1,8 +1,10 @@
-//! TPC-H Query 6 on the device: over blocks of packed columns, and over pages of rows. `q6.cu` has the kernels.
+//! TPC-H Query 6 on the device: over blocks of packed columns, and over pages of rows. `q6.cu` has
+//! the kernels.
 //!
-//! The bits of packed values are constants of the code: a segment has one width for each of its columns, and there is one
-//! kernel for each four widths that have been met. Everything else about the data is in [`Piece`]s, whose memory the
-//! device reads as it is: one definition for both sides, and checked at compile time on both.
+//! The bit widths of packed values are constants of the code. A segment has one width for each of
+//! its columns, and each encountered combination of four widths gets a kernel of its own. All other
+//! facts about the data are in [`Piece`]s, which the device reads in place. Host and device share
+//! one layout, and both check it at compile time.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -11,62 +13,62 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Argument;
 use crate::{Context, DeviceBuf, Grid, Kernel, Nvrtc, Result, Stream};
 
-/// The text.
+/// CUDA source of the kernels.
 pub const TEXT: &str = include_str!("q6.cu");
 
 const NAME: &str = "q6.cu";
 const SEGMENTS: &CStr = c"q6_segments";
 const ROWS: &CStr = c"q6_rows";
 
-/// Vectors in a piece, at most: those of a full block.
+/// Maximum number of vectors in a piece: those of a full block.
 pub const PIECE_VECTORS: usize = 64;
 
-/// Sums that threads are spread over.
+/// Number of partial sums, over which the threads are spread.
 const SUMS: usize = 64;
-/// Words of a sum.
+/// Words of a partial sum.
 const LIMBS: usize = 4;
 
-/// The four columns, in the order in which pieces have them.
+/// The four columns, in their order in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Place {
-    /// `l_shipdate`
+    /// Column `l_shipdate`.
     Shipdate,
-    /// `l_quantity`
+    /// Column `l_quantity`.
     Quantity,
-    /// `l_discount`
+    /// Column `l_discount`.
     Discount,
-    /// `l_extendedprice`
+    /// Column `l_extendedprice`.
     Price,
 }
 
-/// A column of a piece.
+/// Column of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PieceColumn {
-    /// Words from the start of the column's bytes to the first vector.
+    /// Offset in words from the start of the column's bytes to the first vector.
     pub at: u64,
-    /// Added to every code.
+    /// Value added to every code.
     pub base: i64,
-    /// The least code that passes.
+    /// Least code that passes.
     pub min: u32,
-    /// How much above it the greatest is.
+    /// Distance from the least to the greatest code that passes.
     pub span: u32,
-    /// 1, or 0 where every code is 0 and none is stored.
+    /// 1, or 0 if every code is 0 and none is stored.
     pub stored: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
 }
 
-/// A run of vectors of one block.
+/// Consecutive vectors of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Piece {
-    /// Rows, of up to [`PIECE_VECTORS`] vectors.
+    /// Number of rows, in up to [`PIECE_VECTORS`] vectors.
     pub rows: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
-    /// By [`Place`].
+    /// Columns, indexed by [`Place`].
     pub columns: [PieceColumn; 4],
 }
 
@@ -74,10 +76,10 @@ impl Piece {
     /// Copies pieces to the device.
     ///
     /// # Errors
-    /// No memory on the device.
+    /// Returns an error if the device has no memory left.
     pub fn upload(context: &Arc<Context>, pieces: &[Piece]) -> Result<DeviceBuf> {
         let mut buffer = DeviceBuf::new(context, size_of_val(pieces))?;
-        // SAFETY: a piece is numbers without anything between them.
+        // SAFETY: a piece consists of numbers without padding.
         let bytes = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<u8>(), size_of_val(pieces)) };
         buffer.copy_from(0, bytes)?;
         Ok(buffer)
@@ -95,18 +97,18 @@ struct SegmentArguments {
     sums: u64,
 }
 
-/// What a row must be.
+/// Predicates on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowFilter {
-    /// Days from 1970 on that ship dates begin with.
+    /// Least ship date, in days since 1970.
     pub shipdate_from: i32,
-    /// And end before.
+    /// Exclusive upper bound of the ship date.
     pub shipdate_before: i32,
     /// Least discount, in hundredths.
     pub discount_min: i64,
-    /// Greatest discount.
+    /// Greatest discount, in hundredths.
     pub discount_max: i64,
-    /// Quantities are below it, in hundredths.
+    /// Exclusive upper bound of the quantity, in hundredths.
     pub quantity_below: i64,
 }
 
@@ -132,19 +134,19 @@ const _: () = {
     assert!(size_of::<RowArguments>() == 64);
 };
 
-/// What a segment's columns look like.
+/// Encodings of a segment's columns.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Bits of the codes, by [`Place`].
+    /// Bit widths of the codes, indexed by [`Place`].
     pub bits: [u32; 4],
-    /// Values by code of discount and price, where they have dictionaries.
+    /// Dictionaries of discount and price, if they have any: the value of each code.
     pub dictionaries: [Option<Arc<DeviceBuf>>; 2],
 }
 
-/// Memory of the device that a kernel reads: a buffer, and where in it to begin.
+/// Device memory that a kernel reads: a buffer and an offset.
 pub type At<'a> = (&'a DeviceBuf, usize);
 
-/// The kernels, compiled as they are asked for.
+/// Kernels of Query 6, compiled on first use.
 #[derive(Debug)]
 pub struct Q6 {
     context: Arc<Context>,
@@ -154,23 +156,23 @@ pub struct Q6 {
 }
 
 impl Q6 {
-    /// Compiles the one for rows.
+    /// Compiles the kernel for rows.
     ///
     /// # Errors
-    /// Those of the compiler and of the driver.
+    /// Returns the error of the compiler or of the driver.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>) -> Result<Self> {
         let image = nvrtc.compile(NAME, TEXT, context.device().compute, &rows_macros())?;
         let rows = Kernel::load(context, &image, ROWS)?;
         Ok(Self { context: Arc::clone(context), nvrtc: Arc::clone(nvrtc), rows, segments: Mutex::default() })
     }
 
-    /// The kernel for columns of these widths. Takes a while at first.
+    /// Returns the kernel for columns of these widths, and compiles it on first use.
     ///
     /// # Errors
-    /// Those of the compiler and of the driver.
+    /// Returns the error of the compiler or of the driver.
     ///
     /// # Panics
-    /// If a width is above 32.
+    /// Panics if a width is above 32.
     pub fn for_bits(&self, bits: [u32; 4]) -> Result<Kernel> {
         assert!(bits.iter().all(|bits| *bits <= 32), "codes of {bits:?} bits");
         let mut known = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,14 +185,14 @@ impl Q6 {
         Ok(kernel)
     }
 
-    /// Adds the rows of `pieces` up, in a stream. `columns` are where the words of each column are, if it has any.
+    /// Enqueues the aggregation of `pieces`. `columns` are the words of each column, if it has any.
     ///
     /// # Errors
-    /// Those of the driver, and those of the compiler for widths that have not been met.
+    /// Returns the error of the driver, or of the compiler for new widths.
     ///
     /// # Safety
-    /// What `pieces` says lies in `columns`, for the widths of `shape`. All memory lives, and is used by nobody else,
-    /// until the stream is through.
+    /// `columns` contain all words that `pieces` refer to, for the widths of `shape`. All memory
+    /// lives, and has no other user, until the stream has finished.
     pub unsafe fn add_segments(
         &self,
         stream: &Stream,
@@ -213,20 +215,20 @@ impl Q6 {
             sums: sums.buffer.address(),
         };
         let grid = threads.grid(count as u64 * (PIECE_VECTORS * 32) as u64);
-        // SAFETY: the arguments are laid out as the kernel's; the rest is the caller's promise.
+        // SAFETY: the arguments are laid out as the kernel's; the caller guarantees the rest.
         unsafe { kernel.launch(stream, grid, &Argument::new(arguments)) }
     }
 
-    /// Adds the rows of pages up, in a stream.
+    /// Enqueues the aggregation of pages of rows.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     ///
     /// # Safety
-    /// The pages' memory lives, and is used by nobody else, until the stream is through.
+    /// The memory of the pages lives, and has no other user, until the stream has finished.
     ///
     /// # Panics
-    /// If the pages do not lie in the buffer.
+    /// Panics if the pages are not in the buffer.
     pub unsafe fn add_rows(
         &self,
         stream: &Stream,
@@ -248,17 +250,18 @@ impl Q6 {
             sums: sums.buffer.address(),
         };
         let grid = threads.grid(count as u64 * 32);
-        // SAFETY: as in `add_segments`; the pages lie in the buffer, and the kernel reads nothing outside of them.
+        // SAFETY: as in `add_segments`; the pages lie in the buffer, and the kernel reads nothing
+        // outside of them.
         unsafe { self.rows.launch(stream, grid, &Argument::new(arguments)) }
     }
 }
 
-/// How many threads of the device work.
+/// Degree of parallelism on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// One.
+    /// One thread.
     One,
-    /// As many as there is work for.
+    /// As many threads as there is work for.
     Many,
 }
 
@@ -271,44 +274,44 @@ impl Threads {
     }
 }
 
-/// Where kernels put what they have added up.
+/// Device memory that kernels accumulate into.
 #[derive(Debug)]
 pub struct Sums {
     buffer: DeviceBuf,
 }
 
-/// What they say.
+/// Result of the aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// The sum of price times discount.
+    /// Sum of price times discount.
     pub sum: i128,
-    /// Rows and pages that did not make sense.
+    /// Number of rows and pages that are malformed.
     pub damaged: u64,
 }
 
 impl Sums {
-    /// Nothing added up yet.
+    /// Allocates sums of zero.
     ///
     /// # Errors
-    /// No memory on the device.
+    /// Returns an error if the device has no memory left.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         let mut sums = Self { buffer: DeviceBuf::new(context, (SUMS * LIMBS + 1) * size_of::<u64>())? };
         sums.clear()?;
         Ok(sums)
     }
 
-    /// Forgets what was added up. No kernel is to be using it.
+    /// Resets the sums to zero. No kernel may use them meanwhile.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn clear(&mut self) -> Result<()> {
         self.buffer.fill(0)
     }
 
-    /// What was added up, by kernels that are through.
+    /// Returns the sums of the kernels that have finished.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub fn read(&self) -> Result<Added> {
         let mut bytes = [0; (SUMS * LIMBS + 1) * size_of::<u64>()];
         self.buffer.copy_to(0, &mut bytes)?;
@@ -318,7 +321,7 @@ impl Sums {
     }
 }
 
-/// A sum of its limbs, of which the last has the sign.
+/// Combines the limbs of a sum. The last limb has the sign.
 fn whole(limbs: &[u64]) -> i128 {
     limbs.iter().enumerate().fold(0i128, |sum, (n, limb)| {
         let limb = if n + 1 == LIMBS { i128::from(*limb as i64) } else { i128::from(*limb) };
@@ -326,13 +329,13 @@ fn whole(limbs: &[u64]) -> i128 {
     })
 }
 
-/// What has [`TEXT`] compile for columns of these widths.
+/// Returns the macros that compile [`TEXT`] for columns of these widths.
 pub fn segment_macros(bits: [u32; 4]) -> [(&'static str, String); 4] {
     let names = ["SHIPDATE_BITS", "QUANTITY_BITS", "DISCOUNT_BITS", "PRICE_BITS"];
     std::array::from_fn(|n| (names[n], bits[n].to_string()))
 }
 
-/// What has it compile for rows.
+/// Returns the macros that compile [`TEXT`] for rows.
 pub fn rows_macros() -> [(&'static str, String); 1] {
     [("ROWS", "1".into())]
 }

@@ -1,4 +1,4 @@
-//! The kernels' text, compiled for the host, against plain loops over rows.
+//! The kernels' source, compiled for the host, compared with plain loops over rows.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// The layout by its definition, bit by bit.
+/// Packs codes bit by bit, as the layout is defined.
 fn pack(bits: u32, codes: &[u32]) -> Vec<u32> {
     let mut words = Vec::new();
     for vector in codes.chunks(VECTOR_ROWS) {
@@ -40,7 +40,7 @@ fn pack(bits: u32, codes: &[u32]) -> Vec<u32> {
 }
 
 fn on_device(context: &Arc<Context>, bytes: &[u8]) -> DeviceBuf {
-    // Exactly as long: what is read behind it is not ours.
+    // The buffer has exactly this length, so that a read past the end is out of bounds.
     let mut buffer = DeviceBuf::new(context, bytes.len()).unwrap();
     buffer.copy_from(0, bytes).unwrap();
     buffer
@@ -54,7 +54,7 @@ fn largest(bits: u32) -> u64 {
     (1u64 << bits) - 1
 }
 
-/// Random pieces of these widths on the device, and what they add up to by a loop.
+/// Random pieces of these widths on the device, and their sum as a loop computes it.
 struct Case {
     words: [DeviceBuf; PLACES],
     shape: Shape,
@@ -65,7 +65,7 @@ struct Case {
 
 fn case(context: &Arc<Context>, bits: [u32; PLACES], random: &mut Random) -> Case {
     let count = 1 + random.below(3) as usize;
-    // Now and then discount and price have dictionaries.
+    // Discount and price have dictionaries in some cases.
     let dictionaries: [Option<Vec<i64>>; 2] = std::array::from_fn(|n| {
         let bits = bits[Place::Discount as usize + n];
         (bits <= 10 && random.below(2) == 0)
@@ -134,7 +134,7 @@ fn packed_columns_of_every_width_add_up() {
     let q6 = Q6::new(&context, &fake::nvrtc()).unwrap();
     let mut found = 0;
     for bits in 0..=32 {
-        // Every width in every place, in 33 compilations.
+        // Each width occurs in each place, in 33 compilations.
         let bits = [bits, (bits + 8) % 33, (bits + 16) % 33, (bits + 25) % 33];
         let mut random = Random(0x9e37_79b9 + u64::from(bits[0]));
         for number in 0..6 {
@@ -163,14 +163,14 @@ fn codes_that_no_dictionary_has_are_damage() {
     let columns = [None, None, Some((&words, 0)), None];
     unsafe { q6.add_segments(&stream, Threads::Many, &shape, ((&pieces, 0), 1), columns, &sums).unwrap() };
     stream.synchronize().unwrap();
-    // Rows 0 to 39 have codes 0 to 7, five times each; 3 to 7 are none.
+    // Rows 0 to 39 have codes 0 to 7, five times each. Codes 3 to 7 are not in the dictionary.
     assert_eq!(sums.read().unwrap().damaged, 25);
 }
 
 const FILTER: RowFilter =
     RowFilter { shipdate_from: 100, shipdate_before: 200, discount_min: 5, discount_max: 7, quantity_below: 2400 };
 
-/// A page as the kernel knows it.
+/// Builds a page in the layout of the kernel.
 fn page(bytes: usize, rows: &[(i64, i64, i64, i32)]) -> Vec<u8> {
     let mut page = vec![0; bytes];
     page[4..6].copy_from_slice(&(rows.len() as u16).to_le_bytes());
@@ -233,7 +233,7 @@ fn pages_that_make_no_sense_are_damage_and_nothing_else() {
     let rows = [(0, 1000, 6, 150); 10];
     let good = add_pages(&q6, &context, &page(4096, &rows), 4096, Threads::Many);
     assert_eq!(good, Added { sum: 60_000, damaged: 0 });
-    // A row that begins where none can, and more rows than a page can have.
+    // A row at an invalid offset, and more rows than a page can have.
     for (at, value) in [(4094, 3u16), (4094, 12), (4094, 4080), (4, u16::MAX), (4, 2041)] {
         let mut wrong = page(4096, &rows);
         wrong[at..at + 2].copy_from_slice(&value.to_le_bytes());

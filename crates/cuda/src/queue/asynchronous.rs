@@ -1,8 +1,9 @@
-//! `cuFileReadAsync` and `cuFileWriteAsync`: each place has a CUDA stream, and an event that comes after the transfer.
+//! Queue over `cuFileReadAsync` and `cuFileWriteAsync`. Each place has a CUDA stream, and an event
+//! recorded after the transfer.
 //!
-//! Streams are registered with cuFile as such whose transfers are known and in whole pages when they are submitted, which
-//! it does fastest. A transfer that is not in whole pages, as the rest of one that was cut short, is made by a call
-//! that waits.
+//! Streams are registered with cuFile under the promise that transfers are known and in whole pages
+//! at submission, which is cuFile's fastest mode. A transfer that is not in whole pages, such as
+//! the rest of one that was cut short, uses the blocking call.
 
 use std::fmt;
 use std::io;
@@ -15,20 +16,20 @@ use super::{check_transfer, count, lose, path_of};
 use crate::cufile::sys;
 use crate::{CufileFile, DeviceBuf, Error, Event, Stream};
 
-/// Transfers on streams.
+/// Queue of transfers on streams.
 pub struct CufileAsyncQueue {
     files: Vec<Arc<CufileFile>>,
     places: Vec<Place>,
     free: Vec<usize>,
-    /// In the order of submission.
+    /// Busy places in the order of submission.
     busy: Vec<usize>,
-    /// Came back at once.
+    /// Completed transfers that were not reaped yet.
     held: Vec<Done<DeviceBuf>>,
     ledger: Arc<Ledger>,
     path: Path,
 }
 
-/// What cuFile reads and writes while a transfer is under way: it stays where it is.
+/// Parameters that cuFile reads and writes during a transfer. The address stays fixed.
 #[derive(Debug, Default)]
 struct Request {
     bytes: usize,
@@ -43,7 +44,7 @@ struct Place {
     event: Event,
     request: Box<Request>,
     transfer: Option<Transfer<DeviceBuf>>,
-    /// Whether the event will tell its end; if not, the stream has to be waited for.
+    /// True if the event marks the end of the transfer; otherwise the stream has to be waited for.
     is_marked: bool,
 }
 
@@ -54,10 +55,11 @@ impl fmt::Debug for CufileAsyncQueue {
 }
 
 impl CufileAsyncQueue {
-    /// For `depth` transfers at once, at least one.
+    /// Creates a queue for `depth` concurrent transfers, at least one.
     ///
     /// # Errors
-    /// A version without them, or no further stream.
+    /// Returns an error if cuFile is too old for these calls, or if no further stream can be
+    /// created.
     pub fn new(files: Vec<Arc<CufileFile>>, depth: usize, ledger: Arc<Ledger>) -> io::Result<Self> {
         let Some(cufile) = files.first().map(|file| Arc::clone(file.cufile())) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue needs a file"));
@@ -69,7 +71,7 @@ impl CufileAsyncQueue {
             let stream = Stream::new(cufile.context())?;
             let event = Event::new(cufile.context())?;
             let is_registered = match cufile.api().stream_register {
-                // SAFETY: the stream lives, and is forgotten before it is destroyed.
+                // SAFETY: the stream lives, and is deregistered before it is destroyed.
                 Some(register) => unsafe { register(stream.raw(), sys::STREAM_KNOWN_ALIGNED) }.code == 0,
                 None => false,
             };
@@ -99,8 +101,8 @@ impl CufileAsyncQueue {
         let Some(start) = start else { return Err(io::ErrorKind::Unsupported.into()) };
         cufile.context().bind()?;
         let request: *mut Request = &raw mut *place.request;
-        // SAFETY: buffer, file and request stay in this queue until the event behind the transfer has come, or the stream
-        // was waited for; nobody looks at the request before that.
+        // SAFETY: buffer, file and request stay in this queue until the event behind the transfer
+        // has completed, or the stream was waited for. The request has no other user before that.
         let status = unsafe {
             start(
                 file.handle(),
@@ -126,7 +128,8 @@ impl CufileAsyncQueue {
         self.held.push(Done { transfer, moved });
     }
 
-    /// Whether the transfer of a place is over. An event that fails says nothing: the stream does.
+    /// Returns true if the transfer of a place has ended. A failed event query is inconclusive: the
+    /// stream decides.
     fn is_over(&self, number: usize) -> Result<bool, Error> {
         let place = &self.places[number];
         match place.is_marked.then(|| place.event.is_done()) {
@@ -135,11 +138,13 @@ impl CufileAsyncQueue {
         }
     }
 
-    /// What the transfer of a place gave, which is over. One that failed is made again by the call that waits: cuFile
-    /// fails those that the end of the file cuts short, and the error was another thread's.
+    /// Returns the result of an ended transfer. A failed transfer is repeated with the blocking
+    /// call. cuFile fails transfers that the end of the file cuts short, and the error number
+    /// belongs to another thread.
     fn outcome(&mut self, number: usize) -> io::Result<usize> {
         let place = &mut self.places[number];
-        // SAFETY: cuFile is done with it; read as memory that others write to.
+        // SAFETY: cuFile has finished with it; the read is volatile, because cuFile writes this
+        // memory.
         let moved = unsafe { (&raw const place.request.moved).read_volatile() };
         match (usize::try_from(moved), &mut place.transfer) {
             (Ok(moved), _) => Ok(moved),
@@ -148,7 +153,7 @@ impl CufileAsyncQueue {
         }
     }
 
-    /// Takes what is done. What cannot be known to be done stays in flight.
+    /// Collects ended transfers. A transfer whose end is unknown stays in flight.
     fn look(&mut self) -> Result<(), Error> {
         let (mut i, mut looked) = (0, Ok(()));
         while i < self.busy.len() {
@@ -169,7 +174,7 @@ impl CufileAsyncQueue {
     }
 }
 
-/// Makes a transfer by the call that waits.
+/// Executes a transfer with the blocking call.
 fn wait_for(files: &[Arc<CufileFile>], transfer: &mut Transfer<DeviceBuf>) -> io::Result<usize> {
     let file = &files[transfer.file];
     let (offset, at, bytes) = (transfer.offset, transfer.at, transfer.bytes);
@@ -179,7 +184,7 @@ fn wait_for(files: &[Arc<CufileFile>], transfer: &mut Transfer<DeviceBuf>) -> io
     }
 }
 
-/// Whether it is in whole pages.
+/// Returns true if the transfer consists of whole pages.
 fn is_aligned(transfer: &Transfer<DeviceBuf>) -> bool {
     let page = PAGE_BYTES as u64;
     [transfer.offset, transfer.at as u64, transfer.bytes as u64].iter().all(|n| n.is_multiple_of(page))

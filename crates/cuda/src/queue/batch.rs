@@ -1,11 +1,13 @@
-//! cuFile's batches, in three manners.
+//! Queue over cuFile's batches, with three batching modes.
 //!
-//! **Refill**: one batch, into which transfers are put as places become free: what is done is taken one at a time, and its
-//! place is filled again at once, so that the storage never waits for the slowest of a batch. **Slots**: the same with
-//! a batch of one for each place. **Wait**: nothing is put into the batch until all of it is done, as programs do that
-//! follow cuFile's samples; it is here to be compared with.
+//! **Refill**: one batch, whose places are refilled as they become free. Completed transfers are
+//! collected individually, and their places are refilled at once. The storage therefore never waits
+//! for the slowest transfer of a batch. **Slots**: the same with a batch of one for each place.
+//! **Wait**: the batch is refilled only after all of it has completed, as in cuFile's samples. It
+//! exists for comparison.
 //!
-//! What was submitted together is handed over in one call, at the next [`Queue::reap`].
+//! Transfers that were submitted together are passed to cuFile in one call, at the next
+//! [`Queue::reap`].
 
 use std::io;
 use std::mem;
@@ -19,33 +21,34 @@ use super::{check_transfer, count, lose, path_of};
 use crate::cufile::{Batch, sys};
 use crate::{CufileFile, DeviceBuf, Error};
 
-/// How places of batches are filled again.
+/// Policy for refilling the places of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// In the batch, while the others are in flight.
+    /// Refills the batch while its other transfers are in flight.
     Refill,
-    /// Each in a batch of its own.
+    /// Gives each place a batch of its own.
     Slots,
-    /// When all are done.
+    /// Refills the batch after all its transfers have completed.
     Wait,
 }
 
-/// How long cuFile is asked to wait before it is asked again. It returns when something is done.
+/// Timeout of one status call, after which it is repeated. The call returns when a transfer
+/// completes.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Transfers in batches.
+/// Queue of transfers in batches.
 #[derive(Debug)]
 pub struct CufileBatchQueue {
     files: Vec<Arc<CufileFile>>,
-    /// One, or one for each place.
+    /// One batch, or one for each place.
     batches: Vec<Batch>,
     batching: Batching,
-    /// By place, which is the cookie that cuFile knows it by, less one.
+    /// Transfers by place. The cookie that cuFile gets is the place plus one.
     flying: Vec<Option<Transfer<DeviceBuf>>>,
     free: Vec<usize>,
-    /// Places that cuFile has not heard of.
+    /// Places that were not passed to cuFile yet.
     fresh: Vec<usize>,
-    /// Transfers that came back and may not leave yet, or could not be handed over.
+    /// Completed transfers that may not be returned yet, or transfers that cuFile refused.
     held: Vec<Done<DeviceBuf>>,
     entries: Vec<sys::BatchEntry>,
     events: Vec<sys::BatchEvent>,
@@ -53,14 +56,15 @@ pub struct CufileBatchQueue {
     path: Path,
 }
 
-// SAFETY: entries and events are pointers into buffers that `flying` owns; none is used but by cuFile.
+// SAFETY: entries and events hold pointers into buffers that `flying` owns; only cuFile uses them.
 unsafe impl Send for CufileBatchQueue {}
 
 impl CufileBatchQueue {
-    /// For `depth` transfers at once, at least one, and at most as many as cuFile allows in a batch.
+    /// Creates a queue for `depth` concurrent transfers: at least one, and at most cuFile's maximum
+    /// for a batch.
     ///
     /// # Errors
-    /// A version without batches, or a device that has none.
+    /// Returns an error if cuFile is too old for batches, or the device does not support them.
     pub fn new(files: Vec<Arc<CufileFile>>, depth: usize, batching: Batching, ledger: Arc<Ledger>) -> io::Result<Self> {
         let Some(cufile) = files.first().map(|file| Arc::clone(file.cufile())) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue needs a file"));
@@ -97,12 +101,12 @@ impl CufileBatchQueue {
         })
     }
 
-    /// Transfers that cuFile has heard of.
+    /// Returns the number of transfers that are with cuFile.
     fn with_cufile(&self) -> usize {
         self.flying.len() - self.free.len() - self.fresh.len()
     }
 
-    /// Hands over what is new.
+    /// Passes the new transfers to cuFile.
     fn hand_over(&mut self) {
         if self.fresh.is_empty() || (self.batching == Batching::Wait && self.with_cufile() > 0) {
             return;
@@ -113,10 +117,10 @@ impl CufileBatchQueue {
             let batch = if self.batching == Batching::Slots { places[0] } else { 0 };
             let entries = places.iter().filter_map(|place| self.entry(*place));
             self.entries = entries.collect();
-            // SAFETY: buffers and files are owned by this queue until the batch says that they are done, or is destroyed
-            // after it was waited for.
+            // SAFETY: this queue owns buffers and files until the batch reports them done, or is
+            // destroyed after it was waited for.
             if let Err(e) = unsafe { self.batches[batch].submit(&mut self.entries) } {
-                // Nothing of it is under way.
+                // None of the entries was started.
                 for place in places {
                     self.come_back(*place, Err(e.clone().into()));
                 }
@@ -124,7 +128,7 @@ impl CufileBatchQueue {
         }
     }
 
-    /// A transfer is over.
+    /// Records the end of a transfer.
     fn come_back(&mut self, place: usize, moved: io::Result<usize>) {
         let Some(transfer) = self.flying.get_mut(place).and_then(Option::take) else { return };
         if let Ok(n) = moved {
@@ -134,14 +138,15 @@ impl CufileBatchQueue {
         self.held.push(Done { transfer, moved });
     }
 
-    /// Takes what is done, having waited for one if `waits`.
+    /// Collects completed transfers. If `waits`, first waits for one.
     fn look(&mut self, waits: bool) -> io::Result<()> {
         let mut events = mem::take(&mut self.events);
         let mut found = 0;
         for number in 0..self.batches.len() {
             let (at_least, most) = match self.batching {
                 Batching::Slots if self.flying[number].is_none() => continue,
-                // Asking in turn: none may keep us from the others, unless it is the only one.
+                // The batches are polled in turn. None may block the others, unless it is the only
+                // one.
                 Batching::Slots => (usize::from(waits && self.with_cufile() == 1), 1),
                 Batching::Refill => (usize::from(waits), self.with_cufile()),
                 Batching::Wait => (if waits { self.with_cufile() } else { 0 }, self.with_cufile()),
@@ -165,7 +170,7 @@ impl CufileBatchQueue {
         Ok(())
     }
 
-    /// Whether what came back may leave.
+    /// Returns true if completed transfers may be returned.
     fn is_whole(&self) -> bool {
         self.batching != Batching::Wait || self.with_cufile() == 0
     }

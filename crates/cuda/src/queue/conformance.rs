@@ -1,5 +1,5 @@
-//! What every queue of device buffers must do, as a function that panics when it does not: over host memory in the tests
-//! here, over a GPU in `examples/device_checks.rs`.
+//! Conformance checks for queues of device buffers: a function that panics on a violation. The
+//! tests here run it over host memory, `examples/device_checks.rs` over a GPU.
 
 use std::fs;
 use std::io;
@@ -11,39 +11,40 @@ use onehop_io::{Advance, Direction, PAGE_BYTES, Path, Queue, Transfer};
 use super::Way;
 use crate::{Context, DeviceBuf};
 
-/// What buffers are filled with that are read into.
+/// Initial content of buffers that are read into.
 const POISON: u8 = 0xee;
 
-/// Where transfers start in their buffers.
+/// Offset of the transfers in their buffers.
 const SKIP: usize = 4096;
 
-/// Opens a queue of a file, for so many transfers at once.
+/// Opens a queue of a file, for a number of concurrent transfers.
 pub type Open<'a> = dyn Fn(&FsPath, usize) -> io::Result<Box<dyn Queue<DeviceBuf>>> + 'a;
 
-/// What may be written.
+/// Sizes of the writes that a queue supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// Anything.
+    /// Any size.
     Any,
-    /// Whole pages: `io_uring` hands over what it is given, and past the page cache the system takes nothing else.
+    /// Whole pages. `io_uring` passes sizes on unchanged, and past the page cache the system
+    /// accepts only whole pages.
     WholePages,
 }
 
 impl Writes {
-    /// Of queues of a way over a file that was opened by this path.
+    /// Returns the supported sizes for a way, over a file that was opened by this path.
     pub fn of(way: Way, path: Path) -> Self {
         if way == Way::Staged && path == Path::HostDirect { Self::WholePages } else { Self::Any }
     }
 }
 
-/// Checks queues of files that are made in this folder. How many checks there were.
+/// Checks queues over files in this folder, and returns the number of checks.
 ///
 /// # Panics
-/// When a queue breaks the contract of [`Queue`].
+/// Panics if a queue breaks the contract of [`Queue`].
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 pub fn check_queues(context: &Arc<Context>, folder: &FsPath, writes: Writes, open: &Open<'_>) -> usize {
     let path = folder.join("conformance");
-    // Block and file of whole pages and not, one block and many.
+    // Blocks and files of whole pages and of other sizes, with one block and with many.
     let shapes = [(4096, 100_000_usize, 1), (20_480, 400_000, 5), (65_536, 1 << 20, 8), (262_144, 300_001, 2)];
     for (number, (block, all, depth)) in shapes.into_iter().enumerate() {
         let all = if writes == Writes::WholePages { all.next_multiple_of(PAGE_BYTES) } else { all };
@@ -64,7 +65,8 @@ pub fn check_queues(context: &Arc<Context>, folder: &FsPath, writes: Writes, ope
     2 * shapes.len() + ends + drops
 }
 
-/// A file that ends too early, from the start or since a moment ago, is told with its place, and the queue goes on.
+/// Checks that reads past the end of a file truncated under an open queue are errors with the
+/// offset. The queue stays usable.
 #[allow(clippy::unwrap_used)]
 fn check_ends(context: &Arc<Context>, path: &FsPath, open: &Open<'_>) -> usize {
     let content = noise(100_000, 3);
@@ -84,7 +86,7 @@ fn check_ends(context: &Arc<Context>, path: &FsPath, open: &Open<'_>) -> usize {
     cuts.len()
 }
 
-/// A queue that is dropped waits for what is in flight.
+/// Checks that dropping a queue waits for its transfers in flight.
 #[allow(clippy::unwrap_used)]
 fn check_drops(context: &Arc<Context>, path: &FsPath, open: &Open<'_>) -> usize {
     fs::write(path, noise(1 << 20, 3)).unwrap();
@@ -103,7 +105,7 @@ fn check_drops(context: &Arc<Context>, path: &FsPath, open: &Open<'_>) -> usize 
     reaped.len()
 }
 
-/// All of a buffer.
+/// Returns a transfer of a whole buffer.
 pub(super) fn transfer(
     direction: Direction,
     offset: u64,
@@ -114,7 +116,7 @@ pub(super) fn transfer(
     Transfer { direction, file: 0, offset, at: 0, bytes, needed: bytes, buffer, tag }
 }
 
-/// Bytes of a seed.
+/// Returns pseudo-random bytes of a seed.
 pub(super) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     let next = || {
@@ -126,7 +128,7 @@ pub(super) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(bytes).collect()
 }
 
-/// Waits for what is in flight.
+/// Waits for all transfers in flight.
 #[allow(clippy::unwrap_used)]
 fn take_back(queue: &mut dyn Queue<DeviceBuf>) {
     let mut done = Vec::new();
@@ -134,8 +136,8 @@ fn take_back(queue: &mut dyn Queue<DeviceBuf>) {
     assert_eq!(queue.in_flight(), 0, "everything is back");
 }
 
-/// Moves the whole file in blocks, through parts of the buffers that do not start where these do, and gives back what
-/// was read.
+/// Moves the whole file in blocks, with an offset into each buffer. Reads store their bytes in
+/// `content`.
 #[allow(clippy::unwrap_used)]
 pub(super) fn move_all(
     queue: &mut dyn Queue<DeviceBuf>,
@@ -150,7 +152,7 @@ pub(super) fn move_all(
             let mut buffer = DeviceBuf::new(context, SKIP + block).unwrap();
             buffer.fill(POISON).unwrap();
             let needed = block.min(all - at);
-            // Reads ask for whole blocks also at the end of the file; writes do not.
+            // At the end of the file, reads still request whole blocks; writes do not.
             let bytes = if direction == Direction::Read { block } else { needed };
             if direction == Direction::Write {
                 buffer.copy_from(SKIP, &content[at..at + needed]).unwrap();

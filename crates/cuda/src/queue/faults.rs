@@ -1,13 +1,15 @@
-//! Every fault at every call, for every way: what is told, and that nothing is lost, reused too early or left behind.
+//! Injects every fault at every call, for every way. Checks the reports, and that no buffer is
+//! lost, reused too early or leaked.
 //!
-//! The matrix: ways x reading and writing x kinds of calls x answers x the number of the call, alone or with all later
-//! ones. It is run until the number is beyond the last call. Whatever happens:
+//! The matrix: ways x reading and writing x kinds of calls x answers x the number of the call,
+//! alone or with all later ones. It ends when the number exceeds the last call. In all cases:
 //!
-//! - what is reported as moved has been moved, byte for byte;
-//! - an error has the words of who made it, and comes with its transfer, whose offset is where it stands;
-//! - what comes back is in flight no more: the fake driver watches every byte;
-//! - every buffer comes back, or the queue says that it cannot know, and then keeps it for good;
-//! - a queue that goes on working is as good as new, and one that is dropped leaves nothing alive.
+//! - bytes that are reported as moved have been moved, byte for byte;
+//! - an error keeps the message of its origin, and comes with its transfer, whose offset is its
+//!   progress;
+//! - a buffer that comes back is not in flight: the fake driver checks every byte;
+//! - every buffer comes back, or the queue reports that it cannot know, and then leaks the buffer;
+//! - a queue that continues is fully usable, and one that is dropped leaves nothing alive.
 
 use super::conformance::{noise, transfer};
 use super::tests::Kind;
@@ -23,13 +25,13 @@ const BLOCKS: usize = 5;
 const DEPTH: usize = 3;
 const ALL: usize = BLOCK * BLOCKS;
 
-/// What has become of a run.
+/// Outcome of a run.
 #[derive(Debug)]
 enum End {
     Whole,
-    /// A transfer failed: its offset, its bytes and why.
+    /// A transfer failed: its offset, its bytes and the error.
     Failed(u64, usize, io::Error),
-    /// The queue itself did, with transfers in flight.
+    /// The queue itself failed, with transfers in flight.
     Broken(io::Error),
 }
 
@@ -41,7 +43,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Moves everything, stops at the first error, and takes back what is in flight.
+    /// Moves everything, stops at the first error, and takes back the buffers in flight.
     fn go(&self, queue: &mut dyn Queue<DeviceBuf>) -> End {
         let (mut at, mut out, mut end, mut done) = (0, 0, End::Whole, Vec::new());
         loop {
@@ -60,7 +62,7 @@ impl Run<'_> {
                 return end;
             }
             if let Err(e) = queue.reap(1, &mut done) {
-                // Once more: what was refused for once goes on.
+                // A second attempt: a queue that was refused once continues.
                 if queue.reap(1, &mut done).is_err() {
                     return End::Broken(e);
                 }
@@ -94,7 +96,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a queue makes such calls.
+/// Returns true if a queue of this way makes such calls.
 fn makes(way: Way, call: Call) -> bool {
     let is_batch = matches!(way, Way::CufileBatch | Way::CufileBatchSlots | Way::CufileBatchWait);
     match call {
@@ -107,7 +109,7 @@ fn makes(way: Way, call: Call) -> bool {
     }
 }
 
-/// Every call with every answer that it may give.
+/// Returns every call with each of its possible answers.
 fn answers() -> Vec<(Call, Answer)> {
     let transfer = [
         Answer::System(libc::EIO),
@@ -124,13 +126,13 @@ fn answers() -> Vec<(Call, Answer)> {
     let code = |call, code| (call, Answer::Code(code));
     let mut all: Vec<(Call, Answer)> = transfer.map(|answer| (Call::Transfer, answer)).into();
     all.extend([code(Call::Submit, 5035), code(Call::Submit, 5037), code(Call::Status, 5041), code(Call::Start, 5044)]);
-    // CUDA_ERROR_UNKNOWN, and CUDA_ERROR_LAUNCH_FAILED, after which nothing works any more.
+    // 999 is CUDA_ERROR_UNKNOWN. 719 is CUDA_ERROR_LAUNCH_FAILED, after which no call succeeds.
     let driver = [Call::Copy, Call::Record, Call::Query, Call::Wait];
     all.extend(driver.into_iter().flat_map(|call| [code(call, 999), code(call, 719)]));
     all
 }
 
-/// Whether an error is the one that was given.
+/// Returns true if an error is the injected one.
 fn is_told(call: Call, answer: Answer, e: &io::Error) -> bool {
     let text = e.to_string();
     match (call, answer) {
@@ -144,7 +146,7 @@ fn is_told(call: Call, answer: Answer, e: &io::Error) -> bool {
 
 fn is_harmless(call: Call, answer: Answer) -> bool {
     let begun_again = matches!(answer, Answer::System(libc::EINTR | libc::EAGAIN) | Answer::Short(_));
-    // An event that is not to be had is made up for by the stream.
+    // The stream stands in for an event that is not available.
     begun_again || matches!(call, Call::Record | Call::Query | Call::Wait)
 }
 
@@ -164,7 +166,7 @@ fn one(kind: Kind, direction: Direction, fault: Fault, dir: &tempfile::TempDir, 
         assert!(std::fs::read(&path).unwrap() == content, "what was written is there");
     }
     if !matches!(end, End::Broken(_)) {
-        // It goes on as if nothing had been.
+        // The queue continues as if there had been no fault.
         machine.set_faults(&[]);
         assert!(matches!(run.go(queue.as_mut()), End::Whole), "as good as new");
         assert!(std::fs::read(&path).unwrap() == content);
@@ -199,8 +201,9 @@ fn every_fault_at_every_call_once() {
                         assert!(matches!(end, End::Whole), "{said}");
                         break;
                     }
-                    // A batch is asked again; what failed on a stream is made again by a call that waits; of a part that could not be copied, what came before is told first, and the
-                    // rest begun anew.
+                    // A batch status call is repeated. A transfer that failed on a stream is
+                    // repeated with the blocking call. For a part that could not be copied, the
+                    // bytes before it are reported first, and the rest is started again.
                     End::Whole => {
                         let is_again = matches!(call, Call::Status | Call::Copy) || kind.way() == Way::CufileAsync;
                         assert!(is_harmless(call, answer) || is_again, "{said}");
@@ -217,7 +220,7 @@ fn every_fault_at_every_call_once() {
     assert!(runs > 1000, "only {runs}");
 }
 
-/// From some call on nothing works: told, and nobody waits for what will not come.
+/// After some call nothing works: the error is reported, and no wait hangs.
 #[test]
 fn every_fault_from_every_call_on() {
     let (dir, content) = (tempfile::tempdir().unwrap(), noise(ALL, 12));
@@ -245,7 +248,8 @@ fn every_fault_from_every_call_on() {
     }
 }
 
-/// The device is gone: neither events nor streams can be asked. What is in flight stays there, and is kept for good.
+/// The device is lost: neither events nor streams can be queried. Transfers stay in flight, and
+/// their buffers are leaked.
 #[test]
 fn a_device_that_is_gone_takes_its_buffers_along() {
     let (dir, content) = (tempfile::tempdir().unwrap(), noise(ALL, 13));
@@ -273,7 +277,7 @@ fn a_device_that_is_gone_takes_its_buffers_along() {
     }
 }
 
-/// The file is cut while it is read.
+/// The file is truncated while it is read.
 #[test]
 fn a_file_that_is_cut_is_told_with_its_place() {
     let (dir, content) = (tempfile::tempdir().unwrap(), noise(ALL, 14));
@@ -286,7 +290,8 @@ fn a_file_that_is_cut_is_told_with_its_place() {
             std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
             let run = Run { machine, context: &context, content: &content, direction: Direction::Read };
             match run.go(queue.as_mut()) {
-                // Blocks behind the cut may have been asked for before the one that it goes through.
+                // Blocks after the truncation may have been requested before the block that
+                // contains it.
                 End::Failed(offset, _, e) => {
                     assert!(e.kind() == io::ErrorKind::UnexpectedEof && offset >= left as u64, "{kind:?}: {e}");
                     assert!(e.to_string().contains(&format!("the file ends at {offset}")), "{kind:?}: {e}");

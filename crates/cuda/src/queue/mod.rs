@@ -1,11 +1,11 @@
 //! Ways from storage to device memory and back, as [`onehop_io::Queue`]s of [`DeviceBuf`]s.
 //!
-//! | way | what is in flight |
+//! | way | in flight |
 //! |---|---|
 //! | [`CufileSyncQueue`] | a thread for each transfer, in `cuFileRead` |
 //! | [`CufileBatchQueue`] | entries of a cuFile batch |
 //! | [`CufileAsyncQueue`] | a CUDA stream for each transfer |
-//! | [`StagedQueue`] | parts of transfers in a ring of pinned buffers: read by the host while others are copied |
+//! | [`StagedQueue`] | parts in a ring of pinned buffers, some read while others are copied |
 
 mod asynchronous;
 mod batch;
@@ -33,27 +33,27 @@ pub use sync::CufileSyncQueue;
 use crate::cufile::Effective;
 use crate::{Context, Cufile, CufileFile, DeviceBuf};
 
-/// The way that is asked for.
+/// Requested way of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// `cuFileRead` and `cuFileWrite`, from as many threads as may be in flight.
+    /// `cuFileRead` and `cuFileWrite`, with one thread for each transfer in flight.
     CufileSync,
-    /// A batch whose places are filled again as each transfer is done.
+    /// A batch whose places are refilled as each transfer completes.
     CufileBatch,
-    /// A batch of one for each place: what to do where batches cannot be filled again.
+    /// A batch of one for each place: the alternative if batches cannot be refilled.
     CufileBatchSlots,
-    /// A batch that is waited for as a whole before the next.
+    /// A batch that completes as a whole before the next.
     CufileBatchWait,
     /// `cuFileReadAsync` and `cuFileWriteAsync`, each on a stream of its own.
     CufileAsync,
-    /// Pinned host memory, filled by `io_uring`, and copies that overlap.
+    /// Pinned host memory, filled by `io_uring`, with overlapping copies.
     Staged,
-    /// Pinned host memory, filled by `pread`, and copies that overlap.
+    /// Pinned host memory, filled by `pread`, with overlapping copies.
     StagedPread,
 }
 
 impl Way {
-    /// All of them, by name.
+    /// All ways, by name.
     pub const ALL: [(&'static str, Way); 7] = [
         ("cufile-sync", Way::CufileSync),
         ("cufile-batch", Way::CufileBatch),
@@ -64,15 +64,16 @@ impl Way {
         ("staged-pread", Way::StagedPread),
     ];
 
-    /// Whether it is cuFile's.
+    /// Returns true if the way uses cuFile.
     pub fn is_cufile(self) -> bool {
         !matches!(self, Way::Staged | Way::StagedPread)
     }
 
-    /// A queue of this way over a file, for `depth` transfers at once; `ring` is for those that have one.
+    /// Creates a queue of this way over a file, for `depth` concurrent transfers. `ring` applies to
+    /// staged queues.
     ///
     /// # Errors
-    /// What the way cannot be had without.
+    /// Returns an error if a requirement of the way is not available.
     pub fn queue(
         self,
         context: &Arc<Context>,
@@ -98,20 +99,20 @@ impl Way {
     }
 }
 
-/// A file as the queues of a way want it.
+/// A file in the form that the queues of a way need.
 #[derive(Debug)]
 pub struct DeviceFile {
     /// The file.
     pub local: Arc<LocalFile>,
-    /// With cuFile, for its ways.
+    /// Its registration with cuFile, for the ways of cuFile.
     pub of_cufile: Option<Arc<CufileFile>>,
 }
 
 impl DeviceFile {
-    /// Registers a file with cuFile if the way is one of its.
+    /// Registers a file with cuFile if the way uses it.
     ///
     /// # Errors
-    /// What cuFile says.
+    /// Returns the error of cuFile.
     pub fn open(way: Way, local: &Arc<LocalFile>, cufile: Option<&Arc<Cufile>>) -> crate::Result<Self> {
         let of_cufile = match cufile {
             Some(cufile) if way.is_cufile() => Some(Arc::new(CufileFile::new(cufile, Arc::clone(local))?)),
@@ -127,7 +128,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// The path of transfers with these files: direct only if all are.
+/// Returns the path of transfers with these files: direct only if all files are.
 fn path_of(files: &[Arc<CufileFile>]) -> Path {
     let effective = |file: &Arc<CufileFile>| file.verdict().effective;
     let all = |wanted| !files.is_empty() && files.iter().all(|file| effective(file) == wanted);
@@ -138,24 +139,26 @@ fn path_of(files: &[Arc<CufileFile>]) -> Path {
     }
 }
 
-/// Keeps for good what a device may still write to: better lost than written to under somebody else.
+/// Leaks memory that a device may still write to. Freed memory could be overwritten under its next
+/// owner.
 pub(crate) fn lose<T>(value: T) {
     let lost = Box::leak(Box::new(value));
-    // The sanitizer is told, here and not in a list of names: looking names up takes a process of its own, which a
-    // process that is as large as the tests' cannot always start.
+    // Suppresses the leak report here instead of in a list of names. Symbol lookup needs a process
+    // of its own, which a process as large as the tests cannot always start.
     #[cfg(asan)]
-    // SAFETY: the address is looked up, not followed.
+    // SAFETY: the address is looked up, not dereferenced.
     unsafe {
         unsafe extern "C" {
             fn __lsan_ignore_object(object: *const std::ffi::c_void);
         }
         __lsan_ignore_object(std::ptr::from_mut(lost).cast());
     }
-    // Seen to be used, or the compiler makes nothing of the box, and what is in it is found to be lost by accident.
+    // Keeps the box observable. Otherwise the compiler removes it, and its content is reported as a
+    // leak.
     std::hint::black_box(lost);
 }
 
-/// Counts a transfer of cuFile's.
+/// Counts a transfer by cuFile.
 fn count(ledger: &Ledger, direction: Direction, path: Path, bytes: usize) {
     match direction {
         Direction::Read => ledger.read_op(),
@@ -175,7 +178,7 @@ fn count(ledger: &Ledger, direction: Direction, path: Path, bytes: usize) {
     }
 }
 
-/// Panics for what the caller of a queue did wrong.
+/// Panics if a transfer violates the contract of the queue.
 fn check_transfer(transfer: &onehop_io::Transfer<DeviceBuf>, files: usize) {
     assert!(transfer.file < files, "file {} of {files}", transfer.file);
     transfer.buffer.address_of(&(transfer.at..transfer.at + transfer.bytes));

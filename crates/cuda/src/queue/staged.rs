@@ -1,15 +1,20 @@
-//! Through host memory of our own: a ring of pinned buffers, filled by the host while others are copied to the device.
+//! Queue through host memory of this crate: a ring of pinned buffers, which the host fills while
+//! others are copied to the device.
 //!
-//! 1. A transfer is cut into parts of at most a ring buffer. Parts wait in order for a buffer of the ring to be free.
-//! 2. Reading: a part is read into its buffer by a queue of the host's (`io_uring`, or `pread`), then copied to the device
-//!    on a stream, then its buffer is free. Writing: copied from the device first, then written.
-//! 3. The transfer is done when its last part is. It has moved what came before the first part that fell short.
+//! 1. A transfer is cut into parts of at most a ring buffer. Parts wait in order for a free buffer
+//!    of the ring.
+//! 2. Reads: a host queue (`io_uring`, or `pread`) reads a part into its buffer, a stream copies it
+//!    to the device, and the buffer is free again. Writes: the part is copied from the device
+//!    first, then written.
+//! 3. The transfer is done when its last part is. It has moved the bytes before the first part that
+//!    fell short.
 //!
-//! So reads and copies overlap, whatever the depth: also within one large transfer. The copies of one stream end in the
-//! order in which they were begun; only the oldest is asked for.
+//! Reads and copies therefore overlap at any depth, also within one large transfer. The copies of
+//! one stream end in the order in which they were started, so that only the oldest is polled.
 //!
-//! Invariant: what the host's queue or the device may touch is owned by that queue, by `copies` or by `whole`, until it is
-//! over. If a stream cannot be waited for, the memory is leaked rather than freed.
+//! Invariant: memory that the host queue or the device may access is owned by that queue, by
+//! `copies` or by `whole`, until the access has ended. If a stream cannot be waited for, the memory
+//! is leaked rather than freed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,35 +28,36 @@ use onehop_io::{
 use super::{check_transfer, lose};
 use crate::{Context, DeviceBuf, Error, Event, PinnedBuf, Stream};
 
-/// The pinned buffers.
+/// Dimensions of the ring of pinned buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// How many.
+    /// Number of buffers.
     pub buffers: usize,
-    /// Bytes of each, whole pages.
+    /// Bytes of each buffer, in whole pages.
     pub buffer_bytes: usize,
 }
 
 impl Default for Ring {
-    /// 32 MiB: enough in flight for storage that needs many requests, and parts large enough for the bus.
+    /// Returns 32 MiB: enough in flight for storage that needs many requests, and parts large
+    /// enough for the bus.
     fn default() -> Self {
         Self { buffers: 32, buffer_bytes: 1 << 20 }
     }
 }
 
 impl Ring {
-    /// A ring that suits transfers of so many bytes, so many at a time.
+    /// Returns a ring for `depth` concurrent transfers of `bytes` bytes.
     pub fn for_transfers(bytes: usize, depth: usize) -> Self {
-        // Of large transfers the ring must hold enough for storage that gives more the more is in flight: with parts of 1 MiB
-        // it had 64 MiB, and nine tenths of the rate.
+        // For large transfers the ring must hold enough for storage whose rate grows with the bytes
+        // in flight. With parts of 1 MiB, the ring had 64 MiB, and reached nine tenths of the rate.
         let buffer_bytes = bytes.clamp(PAGE_BYTES, 4 << 20).next_multiple_of(PAGE_BYTES);
         let wanted = depth.max(1) * bytes.div_ceil(buffer_bytes).max(1);
-        // Twice what is in flight, so that those being copied do not keep others from being read.
+        // Twice the bytes in flight, so that buffers being copied do not delay reads.
         Self { buffers: (2 * wanted).clamp(2, 64), buffer_bytes }
     }
 }
 
-/// Transfers by way of the host.
+/// Queue of transfers through the host.
 #[derive(Debug)]
 pub struct StagedQueue {
     host: Box<dyn Queue<PinnedBuf>>,
@@ -60,24 +66,24 @@ pub struct StagedQueue {
     ring: Vec<PinnedBuf>,
     events: Vec<Event>,
     buffer_bytes: usize,
-    /// By place.
+    /// Transfers by place.
     whole: Vec<Option<Whole>>,
     free: Vec<usize>,
     waiting: VecDeque<Part>,
     copies: VecDeque<Copy>,
-    /// Parts in the host's queue, by tag.
+    /// Parts in the host queue, by tag.
     parts: Vec<Option<Part>>,
     held: Vec<Done<DeviceBuf>>,
     came: Vec<Done<PinnedBuf>>,
     ledger: Arc<Ledger>,
 }
 
-/// A transfer, and what has become of its parts.
+/// A transfer, and the progress of its parts.
 #[derive(Debug)]
 struct Whole {
     transfer: Transfer<DeviceBuf>,
     parts_left: usize,
-    /// Bytes from the start that have been moved, when all parts are done: up to the first that fell short.
+    /// Bytes moved from the start once all parts have ended: up to the first part that fell short.
     end: usize,
     error: Option<(usize, io::Error)>,
 }
@@ -86,29 +92,29 @@ struct Whole {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     place: usize,
-    /// Where in the transfer.
+    /// Offset in the transfer.
     at: usize,
     bytes: usize,
     needed: usize,
 }
 
-/// A part between its pinned buffer and the device.
+/// A copy of a part between its pinned buffer and the device.
 #[derive(Debug)]
 struct Copy {
     part: Part,
     buffer: PinnedBuf,
     event: Event,
-    /// Whether the event will tell its end; if not, the stream has to be waited for.
+    /// True if the event marks the end of the copy; otherwise the stream has to be waited for.
     is_marked: bool,
-    /// Bytes that are copied.
+    /// Bytes of the copy.
     bytes: usize,
 }
 
 impl StagedQueue {
-    /// For `depth` transfers at once, the host's part by `io_uring`.
+    /// Creates a queue for `depth` concurrent transfers that uses `io_uring` on the host.
     ///
     /// # Errors
-    /// No ring, no memory that could be pinned, no further stream.
+    /// Returns an error if no ring, no pinned memory or no further stream is available.
     pub fn uring(
         context: &Arc<Context>,
         files: Vec<Arc<LocalFile>>,
@@ -121,10 +127,10 @@ impl StagedQueue {
         Self::over(context, Box::new(host), count, depth, ring, ledger)
     }
 
-    /// For `depth` transfers at once, the host's part by `pread` and `pwrite`.
+    /// Creates a queue for `depth` concurrent transfers that uses `pread` and `pwrite` on the host.
     ///
     /// # Errors
-    /// No memory that could be pinned, no further stream.
+    /// Returns an error if no pinned memory or no further stream is available.
     pub fn blocking(
         context: &Arc<Context>,
         files: Vec<Arc<dyn WriteAt>>,
@@ -137,10 +143,10 @@ impl StagedQueue {
         Self::over(context, Box::new(host), count, depth, ring, ledger)
     }
 
-    /// Over any queue of the host's, of this many files.
+    /// Creates a queue over any host queue of this many files.
     ///
     /// # Errors
-    /// No memory that could be pinned, no further stream.
+    /// Returns an error if no pinned memory or no further stream is available.
     pub fn over(
         context: &Arc<Context>,
         host: Box<dyn Queue<PinnedBuf>>,
@@ -173,7 +179,7 @@ impl StagedQueue {
         })
     }
 
-    /// Begins as many parts as there are buffers for.
+    /// Starts as many parts as there are buffers for.
     fn begin(&mut self) {
         while let Some(part) = self.waiting.front().copied() {
             let Some(whole) = self.whole[part.place].as_ref() else {
@@ -186,7 +192,8 @@ impl StagedQueue {
                     let Some(buffer) = self.ring.pop() else { return };
                     self.waiting.pop_front();
                     let offset = whole.transfer.offset + part.at as u64;
-                    // Whole pages, for a file that is read past the page cache: there is room.
+                    // Whole pages, for a file that is read past the page cache. The buffer has
+                    // room.
                     let bytes = part.bytes.next_multiple_of(PAGE_BYTES).min(self.buffer_bytes);
                     self.ask_host(part, buffer, offset, 0, bytes, part.needed);
                 }
@@ -199,7 +206,7 @@ impl StagedQueue {
         }
     }
 
-    /// Has the host move a part, or what is left of it.
+    /// Submits a part, or the rest of it, to the host queue.
     fn ask_host(&mut self, part: Part, buffer: PinnedBuf, offset: u64, at: usize, bytes: usize, needed: usize) {
         let (Some(whole), Some(tag)) = (&self.whole[part.place], self.parts.iter().position(Option::is_none)) else {
             return;
@@ -209,14 +216,14 @@ impl StagedQueue {
         self.host.submit(Transfer { direction, file, offset, at, bytes, needed, buffer, tag: tag as u64 });
     }
 
-    /// Has the device copy a part, one way or the other.
+    /// Enqueues the copy of a part, in the direction of its transfer.
     fn copy(&mut self, part: Part, mut buffer: PinnedBuf, bytes: usize) {
         let (Some(whole), Some(event)) = (&self.whole[part.place], self.events.pop()) else { return };
         let transfer = &whole.transfer;
         let device = transfer.buffer.address_of(&(transfer.at + part.at..transfer.at + part.at + bytes));
         let host = buffer[..bytes].as_mut_ptr();
-        // SAFETY: `bytes` lie in both; both buffers are owned by this queue, `whole` and `copies`, until the event behind
-        // the copy has come or the stream was waited for.
+        // SAFETY: both sides have `bytes` bytes. This queue owns both buffers, in `whole` and
+        // `copies`, until the event behind the copy has completed or the stream was waited for.
         let begun = unsafe {
             match transfer.direction {
                 Direction::Read => self.stream.copy_to_device(device, host, bytes),
@@ -236,8 +243,8 @@ impl StagedQueue {
         }
     }
 
-    /// Takes the copies that are done, having waited for the oldest if `waits`. What cannot be known to be done stays in
-    /// flight.
+    /// Collects completed copies. If `waits`, first waits for the oldest. A copy whose end is
+    /// unknown stays in flight.
     fn look_at_copies(&mut self, waits: bool) -> Result<(), Error> {
         let mut waits = waits;
         while let Some(oldest) = self.copies.front()
@@ -248,7 +255,7 @@ impl StagedQueue {
                 (true, false) => oldest.event.is_done(),
                 (false, _) => self.stream.synchronize().map(|()| true),
             };
-            // An event that fails says nothing: the stream does.
+            // A failed event query is inconclusive: the stream decides.
             let is_over = seen.or_else(|_| self.stream.synchronize().map(|()| true))?;
             let Some(Copy { part, buffer, event, bytes, .. }) = self.copies.pop_front_if(|_| is_over) else {
                 return Ok(());
@@ -272,15 +279,15 @@ impl StagedQueue {
         Ok(())
     }
 
-    /// Whether a copy, when it is done, can go no further: what it has copied is to be written, and the host's queue is
-    /// full.
+    /// Returns true if a completed copy could not continue: its bytes are to be written, and the
+    /// host queue is full.
     fn must_wait_for_host(&self, copy: &Copy) -> bool {
         let whole = self.whole[copy.part.place].as_ref();
         whole.is_some_and(|whole| whole.transfer.direction == Direction::Write)
             && self.host.in_flight() >= self.host.depth()
     }
 
-    /// Takes what the host is done with, having waited for one if `waits`.
+    /// Collects transfers that the host queue has completed. If `waits`, first waits for one.
     fn look_at_host(&mut self, waits: bool) -> io::Result<()> {
         let mut came = mem::take(&mut self.came);
         let outcome = self.host.reap(usize::from(waits), &mut came);
@@ -297,7 +304,7 @@ impl StagedQueue {
         let direction = transfer.direction;
         let retries = |e: &io::Error| matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
         match moved {
-            // Cut short before what is needed: go on where the system left off.
+            // Cut short before the needed bytes: continue at the current offset.
             Ok(n) if n > 0 && n < transfer.needed => {
                 let (offset, at) = (transfer.offset + n as u64, transfer.at + n);
                 self.ask_host(part, transfer.buffer, offset, at, transfer.bytes - n, transfer.needed - n);
@@ -316,7 +323,7 @@ impl StagedQueue {
                     (Direction::Read, None) if got > 0 => self.copy(part, transfer.buffer, got),
                     (direction, error) => {
                         self.ring.push(transfer.buffer);
-                        // What was read before an error is not on the device.
+                        // Bytes that were read before an error are not on the device.
                         self.end(part, if direction == Direction::Write { got } else { 0 }, error);
                     }
                 }
@@ -324,7 +331,7 @@ impl StagedQueue {
         }
     }
 
-    /// A part is over.
+    /// Records the end of a part.
     fn end(&mut self, part: Part, got: usize, error: Option<io::Error>) {
         let Some(whole) = &mut self.whole[part.place] else { return };
         if got < part.bytes {
@@ -345,26 +352,27 @@ impl StagedQueue {
         let Some(Whole { transfer, end, error, .. }) = self.whole[place].take() else { return };
         self.free.push(place);
         let moved = match error {
-            // What came before the error is told first; who goes on meets the error.
+            // Bytes moved before the error are reported first. A caller that continues then gets
+            // the error.
             Some((_, error)) if end == 0 => Err(error),
             _ => Ok(end),
         };
         self.held.push(Done { transfer, moved });
     }
 
-    /// Takes what is done, here and there, and begins what there is room for.
+    /// Collects completed copies and host transfers, and starts parts that now have room.
     fn look(&mut self) -> io::Result<()> {
         let copied = self.look_at_copies(false);
         self.begin();
         if self.host.in_flight() > 0 {
-            // Tells the system what is new.
+            // Also submits new entries to the system.
             self.look_at_host(false)?;
             self.begin();
         }
         Ok(copied?)
     }
 
-    /// Whether anything is under way that could be waited for.
+    /// Returns true if neither the host queue nor the stream has work that could be waited for.
     fn is_idle(&self) -> bool {
         self.host.in_flight() == 0 && self.copies.is_empty()
     }
@@ -411,7 +419,8 @@ impl Queue<DeviceBuf> for StagedQueue {
                 return Ok(());
             }
             looked?;
-            // Copies first: they are soon done, and whoever waits for them can go on, while storage works by itself.
+            // Copies first: they complete soon and unblock their parts, while the storage works
+            // independently.
             match self.copies.front() {
                 Some(oldest) if !self.must_wait_for_host(oldest) => self.look_at_copies(true)?,
                 _ if self.host.in_flight() > 0 => self.look_at_host(true)?,
@@ -427,7 +436,7 @@ impl Drop for StagedQueue {
         if self.is_idle() {
             return;
         }
-        // The host's queue waits for itself when it is dropped.
+        // The host queue waits for its own transfers when it is dropped.
         if self.stream.synchronize().is_err() {
             lose((mem::take(&mut self.whole), mem::take(&mut self.copies)));
         }

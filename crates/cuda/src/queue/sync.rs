@@ -1,8 +1,8 @@
-//! `cuFileRead` and `cuFileWrite`, each from a thread that waits for it.
+//! Queue over `cuFileRead` and `cuFileWrite`, each from a thread that waits for it.
 //!
-//! A queue of one is its caller's thread: the transfer is made when it is submitted. Otherwise threads take transfers from
-//! one channel and give them back on another. A queue that is dropped closes the first and waits for its threads, and so
-//! for what is in flight.
+//! A queue of depth one uses its caller's thread, and executes a transfer when it is submitted.
+//! Otherwise threads take transfers from one channel and return them on another. Dropping the queue
+//! closes the first channel and waits for the threads, and therefore for the transfers in flight.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,7 +14,7 @@ use onehop_io::{Direction, Done, Ledger, Path, Queue, Transfer};
 use super::{check_transfer, count, path_of};
 use crate::{CufileFile, DeviceBuf};
 
-/// As many threads as transfers may be in flight.
+/// Queue with one thread for each transfer in flight.
 #[derive(Debug)]
 pub struct CufileSyncQueue {
     calls: Arc<Calls>,
@@ -22,20 +22,20 @@ pub struct CufileSyncQueue {
     in_flight: usize,
 }
 
-/// Who makes the calls.
+/// Threads that make the calls.
 #[derive(Debug)]
 enum Crew {
-    /// Whoever submits; this came back.
+    /// The submitting thread, with its completed transfer.
     Caller(Option<Done<DeviceBuf>>),
     Threads {
-        /// `None` when it is over.
+        /// `None` once the queue is dropped.
         jobs: Option<Sender<Transfer<DeviceBuf>>>,
         done: Receiver<Done<DeviceBuf>>,
         threads: Vec<JoinHandle<()>>,
     },
 }
 
-/// What a call needs.
+/// State that the calls need.
 #[derive(Debug)]
 struct Calls {
     files: Vec<Arc<CufileFile>>,
@@ -59,10 +59,10 @@ impl Calls {
 }
 
 impl CufileSyncQueue {
-    /// For `depth` transfers at once, at least one.
+    /// Creates a queue for `depth` concurrent transfers, at least one.
     ///
     /// # Errors
-    /// No further thread.
+    /// Returns an error if no further thread can be started.
     pub fn new(files: Vec<Arc<CufileFile>>, depth: usize, ledger: Arc<Ledger>) -> io::Result<Self> {
         let calls = Arc::new(Calls { path: path_of(&files), files, ledger });
         if depth <= 1 {
@@ -75,7 +75,7 @@ impl CufileSyncQueue {
         for _ in 0..depth {
             let (calls, waiting, give) = (Arc::clone(&calls), Arc::clone(&waiting), give.clone());
             let work = move || work(&calls, &waiting, &give);
-            // Where one cannot be had, those before it end with the channel.
+            // If this thread cannot be started, the earlier ones end with the channel.
             threads.push(thread::Builder::new().name("onehop-cufile".into()).spawn(work)?);
         }
         Ok(Self { calls, crew: Crew::Threads { jobs: Some(jobs), done, threads }, in_flight: 0 })
@@ -144,7 +144,7 @@ impl Drop for CufileSyncQueue {
         if let Crew::Threads { jobs, threads, .. } = &mut self.crew {
             *jobs = None;
             for thread in threads.drain(..) {
-                // One that has panicked is over, too.
+                // A thread that has panicked has ended, too.
                 let _ = thread.join();
             }
         }

@@ -1,5 +1,5 @@
-//! Every queue over a driver and a cuFile of the process's own memory: what arrives is what was sent, whatever is cut
-//! short, comes back in another order, or is dropped on the way.
+//! Every queue over a fake driver and a fake cuFile in the memory of this process. Transfers arrive
+//! intact, even if they are cut short, complete in another order, or are dropped in flight.
 
 use std::io;
 use std::path::Path as FsPath;
@@ -28,7 +28,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// All that there are, of files through the page cache and past it.
+    /// Returns all ways, for files through the page cache and past it.
     pub fn all() -> Vec<Self> {
         let of = |(_, way)| {
             [RequestedPath::Buffered, RequestedPath::PreferHostDirect].map(|requested| Self { way, requested })
@@ -36,12 +36,12 @@ impl Kind {
         Way::ALL.into_iter().flat_map(of).collect()
     }
 
-    /// The way.
+    /// Returns the way.
     pub fn way(self) -> Way {
         self.way
     }
 
-    /// A queue over a file.
+    /// Creates a queue over a file.
     pub fn queue(
         self,
         context: &Arc<Context>,
@@ -54,7 +54,7 @@ impl Kind {
         let ledger = Arc::clone(ledger);
         let file = DeviceFile::open(self.way, &local, Some(&cufile)).unwrap();
         match self.way.queue(context, &file, depth, RING, Arc::clone(&ledger)) {
-            // Rings are forbidden in many containers.
+            // Many containers forbid `io_uring`.
             Err(_) if self.way == Way::Staged => Box::new(staged(context, &local, depth, &ledger, Vec::new())),
             queue => queue.unwrap(),
         }
@@ -115,7 +115,7 @@ fn staged_transfers_survive_the_host_s_faults() {
         move_all(&mut queue, &context, Direction::Read, &mut found, 32_768).unwrap();
         assert!(found == content, "seed {seed}");
     }
-    // An error at every operation: told, and nothing hangs or leaks.
+    // Injects an error at every operation: it is reported, and nothing hangs or leaks.
     for from in 0..40 {
         let mut queue = staged(&context, &file, 4, &ledger, vec![Fault::FailFrom(from)]);
         let moved = move_all(&mut queue, &context, Direction::Read, &mut vec![0; content.len()], 32_768);

@@ -1,8 +1,9 @@
-//! One column of one segment in device memory: the planes of all of its blocks, as they are stored, one after the other.
+//! One column of one segment in device memory: the planes of all of its blocks, as they are stored,
+//! one after the other.
 //!
-//! What the planes mean depends on who reads them: codes of a segment are those of another dictionary in each set of
-//! segments. So only what is the segment's own is kept here, and the rest ([`Block`]s that are to be [`Meaning::Asked`], tables
-//! of codes) is the source's to say.
+//! The meaning of the planes depends on the reader: codes of a segment refer to another dictionary
+//! in each set of segments. Only state of the segment itself is therefore kept here. The source
+//! provides the rest ([`Block`]s that are [`Meaning::Asked`], tables of codes).
 
 use onehop_pipeline::{Type, ViewValid, ViewValues};
 use onehop_segment::packed::VECTOR_ROWS;
@@ -16,74 +17,75 @@ use crate::staging::ALIGNMENT;
 /// A column of a segment.
 #[derive(Debug)]
 pub struct Column {
-    /// Where the blocks' addresses lie.
+    /// Memory of the blocks' planes.
     _data: DeviceBuf,
     blocks: Vec<Block>,
     bytes: usize,
 }
 
-/// A block of it. Addresses are the device's; 0 is none.
+/// A block of a column. Addresses are on the device; 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// Packed words, or doubles.
     pub low: u64,
-    /// Words of what lies above 32 bits.
+    /// Words of the bits above 32.
     pub high: u64,
-    /// A bit per row.
+    /// One validity bit for each row.
     pub valid: u64,
-    /// Bits of the planes.
+    /// Bit widths of the planes.
     pub widths: (u32, u32),
-    /// What is in them.
+    /// Meaning of the planes.
     pub meaning: Meaning,
 }
 
-/// What the planes of a block hold.
+/// Meaning of a block's planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// No value.
     Null,
-    /// Offsets from a base; what is added to the sum.
+    /// Offsets from a base, and a bias that is added to the sum.
     Packed(i64, u64),
     /// Codes of the segment's dictionary.
     Codes,
     /// Doubles.
     Doubles,
-    /// One value for all rows, which the source knows.
+    /// One value for all rows, which the source provides.
     Asked,
 }
 
-/// Whose bytes are put somewhere.
+/// Owner of bytes that are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The block's, and there as long as it is.
+    /// The block: the bytes live as long as it does.
     Block,
-    /// They were made to be copied.
+    /// None: the bytes were made only to be copied.
     Nobody,
 }
 
 impl Column {
-    /// Of blocks in their order, whose addresses lie in `data`; `bytes` of it are theirs.
+    /// Creates a column of blocks in order, whose planes lie in `data` and take `bytes` bytes.
     pub fn new(data: DeviceBuf, blocks: Vec<Block>, bytes: usize) -> Self {
         Self { _data: data, blocks, bytes }
     }
 
-    /// Where a block is.
+    /// Returns a block.
     pub fn block(&self, block: usize) -> Option<&Block> {
         self.blocks.get(block)
     }
 
-    /// Bytes of its blocks on the device.
+    /// Returns the bytes of the blocks on the device.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Block {
-    /// Of a block that is loaded, whose planes go where `put` says, which has room for them or says 0, and is told whether
-    /// they are the block's own bytes. `None` if it has something that is not the segment's own.
+    /// Describes a loaded block. `put` stores each plane and returns its address, or 0 if it has no
+    /// room. It also gets the owner of the bytes. Returns `None` if the block depends on more than
+    /// its segment.
     ///
     /// # Errors
-    /// Those of what is stored.
+    /// Returns the error of the stored data.
     pub fn of(
         loaded: &onehop_pipeline::Block,
         rows: usize,
@@ -104,7 +106,7 @@ impl Block {
                 (built.low, built.high) = (plane(low, &mut put), plane(high, &mut put));
                 built.widths = (low.map_or(0, Plane::width), high.map_or(0, Plane::width));
                 built.meaning = match is_coded {
-                    // A base would be lost on who has a table.
+                    // A reader with a table of codes would ignore a base.
                     true if base != 0 || high.is_some() => return Ok(None),
                     true => Meaning::Codes,
                     false => Meaning::Packed(base, bias),
@@ -130,12 +132,12 @@ impl Block {
 }
 
 impl Block {
-    /// Of a block whose planes are on the device as they are stored.
+    /// Describes a block whose planes are on the device as they are stored.
     pub fn of_place(place: &BlockPlace, bias: u64, planes: Planes) -> Self {
         let [low, high] = place.bits;
         let meaning = match place.low {
             _ if place.null_count == place.rows => Meaning::Null,
-            // Without codes it is the source that says which one it is.
+            // Without codes, the source provides the value.
             None if place.is_code => Meaning::Asked,
             _ if place.is_code => Meaning::Codes,
             _ => Meaning::Packed(place.base, bias),
@@ -149,7 +151,7 @@ impl Block {
     }
 }
 
-/// Whether what is stored of a column can be kept as it is.
+/// Returns true if a column can be kept in its stored form.
 pub fn can_be_kept(segment: &Segment, column: usize) -> bool {
     let info = segment.column(column);
     match info.encoding {
@@ -160,15 +162,15 @@ pub fn can_be_kept(segment: &Segment, column: usize) -> bool {
     }
 }
 
-/// Bytes that a block of a column takes on a device, at most; whole lines.
+/// Returns the maximum bytes of a column's block on a device, in whole lines.
 pub fn bytes_of_block(segment: &Segment, column: usize, block: usize) -> usize {
     let is_double = matches!(segment.column(column).column_type, ColumnType::Float32 | ColumnType::Float64);
     let values = if is_double { 8 * segment.block_rows(block) } else { 0 };
-    // Three planes, each on a boundary of its own; doubles have one, and their validity.
+    // Three planes, each on a boundary of its own. Doubles have one, and their validity.
     (values + segment.stored_bytes(column, block) as usize).next_multiple_of(ALIGNMENT) + 3 * ALIGNMENT
 }
 
-/// Bytes that a column of a segment takes on a device, at most.
+/// Returns the maximum bytes of a segment's column on a device.
 pub fn bytes_of_segment(segment: &Segment, column: usize) -> u64 {
     (0..segment.blocks()).map(|block| bytes_of_block(segment, column, block) as u64).sum()
 }

@@ -1,7 +1,7 @@
-//! What the blocks of a column are going to be on a device, by what segments' footers say of them, and what their codes stand
-//! for: nothing is read.
+//! Forecast of the form of a column's blocks on a device, from the footers of segments and the
+//! meaning of codes. It reads no blocks.
 //!
-//! It is a forecast. What turns out to be otherwise takes another kernel, and is as right.
+//! A wrong forecast costs another kernel, but not correctness.
 
 use onehop_pipeline::backend::{SegmentRun, Stored};
 use onehop_pipeline::cpu::Kind;
@@ -12,7 +12,7 @@ use onehop_segment::{CodeTable, ColumnType, EncodingCode, Segment};
 use crate::fused::{CodeMeaning, Outlook, by_frequency, form};
 use crate::staging::ALIGNMENT;
 
-/// What is known of morsels of a column of a source that is stored; morsels come with their rows.
+/// Returns the forecast for morsels of a stored column of a source. Morsels come with their rows.
 pub fn foreseen(
     source: &dyn Source,
     stored: &Stored,
@@ -25,7 +25,7 @@ pub fn foreseen(
     let blocks = || morsels.iter().map(|(morsel, _)| stored.blocks.at(*morsel as usize));
     let mut known: Option<(&CodeTable, u32)> = None;
     let mut codes = |morsel: usize| match (source.code_table(morsel, column), known) {
-        // Codes of texts, of which there is but one dictionary.
+        // Codes of strings, for which there is only one dictionary.
         (None, _) => form::PACKED,
         (Some(table), Some((before, form))) if table.is(before) => form,
         (Some(table), _) => {
@@ -45,7 +45,7 @@ pub fn foreseen(
     }
 }
 
-/// What the width of codes is added to.
+/// Returns the form to which the width of codes is added.
 fn form_of_codes(table: &CodeTable) -> u32 {
     match (CodeMeaning::of(table), table) {
         (CodeMeaning::Steps { step: 1, .. }, _) => form::PACKED,
@@ -61,7 +61,7 @@ struct OfColumn<'a> {
 }
 
 impl OfColumn<'_> {
-    /// Bytes of one value, if values are written out one by one.
+    /// Returns the bytes of one value, if values are decoded one by one.
     fn decoded(&self, segment: &Segment) -> Option<usize> {
         let info = segment.column(self.place);
         let is_float = matches!(info.column_type, ColumnType::Float32 | ColumnType::Float64);
@@ -73,7 +73,7 @@ impl OfColumn<'_> {
         })
     }
 
-    /// The form of a block; if it has codes, `codes` with their width.
+    /// Returns the form of a block. For codes, it is `codes` plus their width.
     fn form(&self, segment: &Segment, block: usize, codes: u32) -> u32 {
         let (info, zone) = (segment.column(self.place), segment.zone(self.place, block));
         if zone.null_count == zone.rows {

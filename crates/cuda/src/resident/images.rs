@@ -1,8 +1,10 @@
-//! What kernels read of the sources of one run: planes from the store where segments are there whole, or can be loaded whole.
-//! What cannot be there, or does not fit beside the rest, is streamed by whoever runs the pipeline.
+//! Column images that the kernels of one run read: planes from the store for segments that are
+//! resident as a whole, or can be loaded as a whole. The pipeline streams columns that cannot be
+//! resident, or do not fit beside the rest.
 //!
-//! Putting an image together takes a record for every block, and a table of codes for every segment with a dictionary. Queries
-//! over the same blocks need the same: the last of them are remembered, without holding what they are made of.
+//! Assembling an image takes a record for every block, and a table of codes for every segment with
+//! a dictionary. Queries over the same blocks need the same image. The most recent images are
+//! cached, without holding the columns that they refer to.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -24,13 +26,13 @@ use crate::fused::{
 };
 use crate::staging::{Shape, Stager};
 
-/// Images that are remembered.
+/// Maximum number of cached images.
 const ASSEMBLED: usize = 64;
 
-/// Columns of segments by segment and place.
+/// Columns of segments by segment and column number.
 pub type Columns = Store<(SegmentKey, usize), Column>;
 
-/// Why columns are loaded.
+/// Reason for loading columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// A query needs them, and they may stay.
@@ -39,11 +41,11 @@ pub enum Keep {
     ToStay,
 }
 
-/// Images that were put together, the last ones first.
+/// Cache of assembled images, the most recent first.
 #[derive(Debug, Default)]
 pub struct Assembled(Mutex<VecDeque<Remembered>>);
 
-/// An image, and what it is made of.
+/// An image, and the columns that it refers to.
 #[derive(Debug)]
 struct Remembered {
     of: Identity,
@@ -51,8 +53,8 @@ struct Remembered {
     columns: Vec<Weak<Column>>,
 }
 
-/// What makes an image what it is: segments in their order, each whole or with its blocks, the column's place in them, and
-/// what it is to its reader.
+/// Identity of an image: segments in order, each whole or with its blocks, the column's number in
+/// them, and its type for the reader.
 #[derive(Clone, Debug, PartialEq)]
 struct Identity {
     column: usize,
@@ -61,12 +63,12 @@ struct Identity {
 }
 
 impl Assembled {
-    /// An image, if it was made of these columns.
+    /// Returns an image if it was made of these columns.
     fn find(&self, of: &Identity, columns: &[Arc<Column>]) -> Option<Arc<ColumnImage>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|known| known.of == *of)?;
         let known = all.remove(at)?;
-        // The address of one that is gone stays taken as long as it is known here.
+        // The weak reference keeps the address of a dropped column from being reused.
         let is_of = known.columns.len() == columns.len()
             && known
                 .columns
@@ -84,20 +86,20 @@ impl Assembled {
     fn remember(&self, of: Identity, image: &Arc<ColumnImage>, columns: &[Arc<Column>]) {
         let columns = columns.iter().map(Arc::downgrade).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody holds any more is never found again.
+        // An image of a dropped column can never be found again.
         all.retain(|known| known.of != of && known.columns.iter().all(|column| column.strong_count() > 0));
         all.push_front(Remembered { of, image: Arc::clone(image), columns });
         all.truncate(ASSEMBLED);
     }
 
-    /// Forgets what is made of things that are gone.
+    /// Removes images of columns that were dropped.
     pub fn sweep(&self) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.columns.iter().all(|column| column.strong_count() > 0));
     }
 }
 
-/// The images of one run. What they are made of stays while this lives.
+/// Images of one run. Their columns stay while this value lives.
 #[derive(Debug)]
 pub struct ResidentImages<'a> {
     executor: &'a Executor,
@@ -105,11 +107,11 @@ pub struct ResidentImages<'a> {
     shape: Shape,
     columns: &'a Columns,
     assembled: &'a Assembled,
-    /// Bytes that the store may take.
+    /// Limit of the store in bytes.
     limit: u64,
-    /// Whether what is not there may come to stay.
+    /// Policy that decides if missing columns may become resident.
     residence: Residence,
-    /// By which way it is brought.
+    /// Path over which missing columns are transferred.
     path: DevicePath,
     sources: Vec<Kept<'a>>,
     counted: Mutex<BTreeMap<usize, Bytes>>,
@@ -117,30 +119,31 @@ pub struct ResidentImages<'a> {
     held: Mutex<Vec<Arc<Column>>>,
 }
 
-/// A source, where it is stored, and where its bytes are counted.
+/// A source, its stored form, and the ledger of its bytes.
 pub type SourceOfRun<'a> = (Arc<dyn Source>, Option<&'a Stored>, Arc<Ledger>);
 
 /// A source of a run.
 #[derive(Debug)]
 struct Kept<'a> {
     source: Arc<dyn Source>,
-    /// Where it is stored, by blocks and by segments.
+    /// Its stored form, by blocks and by segments.
     stored: Option<(&'a Stored, Vec<SegmentRun>)>,
-    /// Where its bytes are counted.
+    /// Ledger of its bytes.
     ledger: Arc<Ledger>,
 }
 
-/// Where the bytes of a source were.
+/// Bytes of a source by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// On the device.
+    /// Bytes that were on the device.
     pub resident: u64,
-    /// Elsewhere, and were copied there.
+    /// Bytes that were elsewhere, and were copied to the device.
     pub moved: u64,
 }
 
 impl<'a> ResidentImages<'a> {
-    /// Of sources, each with where it is stored and its ledger. What an executor's runs read is brought as its streams are.
+    /// Creates the images of sources, each with its stored form and its ledger. Missing columns are
+    /// loaded as the executor stages its streams.
     pub fn new(
         executor: &'a Executor,
         columns: &'a Columns,
@@ -159,28 +162,29 @@ impl<'a> ResidentImages<'a> {
         Self { executor, stager, shape, columns, assembled, limit, residence, path, sources, counted, brought, held }
     }
 
-    /// The same, with what is not there brought by a way.
+    /// Sets the path over which missing columns are transferred.
     #[must_use]
     pub fn by(self, path: DevicePath) -> Self {
         Self { path, ..self }
     }
 
-    /// How what was brought of a source came there, if there is anything to tell.
+    /// Returns the observed path of a source's transferred bytes, if there is anything to report.
     pub fn brought(&self, source: usize) -> Option<Brought> {
         self.brought.lock().unwrap_or_else(PoisonError::into_inner).get(&source).cloned()
     }
 
-    /// What was counted of a source.
+    /// Returns the byte counters of a source.
     pub fn bytes(&self, source: usize) -> Bytes {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.get(&source).copied().unwrap_or_default()
     }
 
-    /// Loads columns of a source to stay; how much of them is there now.
+    /// Loads columns of a source to stay. Returns the bytes of them that are now resident.
     ///
     /// # Errors
-    /// As [`Images::columns`]; [`PipelineError::Unsupported`] for a column that cannot stay, [`PipelineError::Memory`] if they
-    /// do not fit beside what has to stay: then none of them is new.
+    /// As [`Images::columns`]. Returns [`PipelineError::Unsupported`] for a column that cannot
+    /// stay, and [`PipelineError::Memory`] if they do not fit beside columns that have to stay:
+    /// then none of them is loaded.
     pub fn load(&self, number: usize, columns: &[usize], cancelled: &AtomicBool) -> Result<u64> {
         let mut bytes = 0;
         for (column, pieces) in columns.iter().zip(self.pieces(number, columns, Keep::ToStay, cancelled)?) {
@@ -198,7 +202,7 @@ impl<'a> ResidentImages<'a> {
         self.sources[number].ledger.moved(Hop::HostToDevice, moved as usize);
     }
 
-    /// Counts what came to the device, on the hops that it took.
+    /// Counts a transfer to the device, on the hops that it took.
     fn count_carried(&self, number: usize, carried: &Carried) {
         self.count(number, 0, carried.copied_bytes);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +212,7 @@ impl<'a> ResidentImages<'a> {
         let is_direct = carried.brought.as_ref().is_some_and(|brought| brought.path == TakenPath::Direct);
         match is_direct {
             true => ledger.moved(Hop::StorageToDevice, bytes),
-            // What is not known to have gone straight has made two hops.
+            // Bytes that are not known to be direct are counted on two hops.
             false => {
                 ledger.moved(Hop::StorageToHost, bytes);
                 ledger.moved(Hop::HostToDevice, bytes);
@@ -221,7 +225,8 @@ impl<'a> ResidentImages<'a> {
         brought.entry(number).and_modify(|all| all.add(more)).or_insert_with(|| more.clone());
     }
 
-    /// Of each column, the columns of all segments of a source, loaded if need be; `None` if one of them cannot be there.
+    /// Returns the segment columns of each column of a source, and loads missing ones; `None` if
+    /// one of them cannot be resident.
     fn pieces(
         &self,
         number: usize,
@@ -240,7 +245,7 @@ impl<'a> ResidentImages<'a> {
                 found.is_whole && (may_stay || keep == Keep::ToStay)
             }));
         }
-        // Whoever else wants some of them claims them in the same order.
+        // All runs claim in the same order, so that they cannot deadlock.
         let mut missing: Vec<((SegmentKey, usize), usize, usize)> = Vec::new();
         for (at, wanted) in wanted.iter().enumerate() {
             let Some(wanted) = wanted else { continue };
@@ -261,7 +266,7 @@ impl<'a> ResidentImages<'a> {
             match self.claimed(kept, of, (key, run), columns[at], keep) {
                 Ok(Claimed::There(column)) => of.columns[run] = Some(column),
                 Ok(Claimed::Mine(piece)) => pieces.push((piece, (at, run))),
-                // It is brought for this run, and is gone with it.
+                // The column is transferred for this run only.
                 Err(Miss::Full(_)) if keep == Keep::WhileThereIsRoom => wanted[at] = None,
                 Err(Miss::Full(Full { needed, available })) => {
                     let what = format!("{} in device memory", of.runs[run].segment.column(of.place).name);
@@ -301,7 +306,7 @@ impl<'a> ResidentImages<'a> {
         Ok(ended.collect())
     }
 
-    /// What there is of a column, and what is missing.
+    /// Returns the present and missing segments of a column.
     fn found<'s>(&self, stored: &Stored, runs: &'s [SegmentRun], column: usize, keep: Keep) -> Wanted<'s> {
         let place = stored.columns[column];
         let columns = match keep {
@@ -323,7 +328,7 @@ impl<'a> ResidentImages<'a> {
         wanted
     }
 
-    /// A column of a segment that was not there, or memory for it and the right to load it.
+    /// Returns a column of a segment that was missing, or memory for it and the claim to load it.
     fn claimed<'s>(
         &'s self,
         kept: &'s Kept<'_>,
@@ -351,7 +356,7 @@ impl<'a> ResidentImages<'a> {
         }
     }
 
-    /// An image of columns that are on the device.
+    /// Assembles an image of columns that are on the device.
     fn assemble(
         &self,
         number: usize,
@@ -419,7 +424,7 @@ impl Kept<'_> {
         Error::Pipeline(PipelineError::Unsupported(what))
     }
 
-    /// Where it is stored, if a column of it can be on a device segment by segment.
+    /// Returns the stored form if a column can be resident by segments.
     fn stays(&self, column: usize) -> Option<(&Stored, &[SegmentRun])> {
         let (stored, runs) = self.stored.as_ref()?;
         let place = *stored.columns.get(column)?;
@@ -427,28 +432,28 @@ impl Kept<'_> {
     }
 }
 
-/// What a column of a source is made of.
+/// State of a requested column of a source.
 struct Wanted<'a> {
-    /// Its place in the segments.
+    /// Number of the column in the segments.
     place: usize,
     runs: &'a [SegmentRun],
-    /// Of each run, once it is there.
+    /// By run, once it is present.
     columns: Vec<Option<Arc<Column>>>,
-    /// Stored bytes and morsels of what was there, and bytes that the rest takes at most.
+    /// Stored bytes and morsels of the present runs, and maximum bytes of the missing ones.
     resident: u64,
     resident_morsels: u64,
     missing: u64,
-    /// Whether what is missing are whole segments.
+    /// True if the missing runs are whole segments.
     is_whole: bool,
 }
 
-/// What came of a claim.
+/// Result of a claim.
 enum Claimed<'a> {
     There(Arc<Column>),
     Mine(Piece<'a>),
 }
 
-/// Why a column of a segment is not there.
+/// Reason why a column of a segment is missing.
 enum Miss {
     Full(Full),
     Failed(Error),
@@ -506,7 +511,7 @@ impl ResidentImages<'_> {
         self.sources.iter().position(is_that)
     }
 
-    /// The image of a column that is made of these.
+    /// Returns the image of a column that consists of these pieces.
     fn image(&self, number: usize, column: usize, pieces: Vec<Arc<Column>>) -> Result<Option<Arc<ColumnImage>>> {
         let kept = &self.sources[number];
         let Some((stored, runs)) = kept.stays(column) else { return Ok(None) };
@@ -531,7 +536,7 @@ impl ResidentImages<'_> {
     }
 }
 
-/// The form of packed values.
+/// Returns the form of packed values.
 fn packed(low: u32, high: u32) -> u32 {
     match (low, high) {
         (0, _) => form::SAME,
@@ -540,17 +545,17 @@ fn packed(low: u32, high: u32) -> u32 {
     }
 }
 
-/// What a segment's codes are to the reader of a source.
+/// Meaning of a segment's codes for the reader of a source.
 #[derive(Clone, Copy)]
 struct Codes {
-    /// A table is at an offset from 1 on.
+    /// The address of a table is an offset, from 1 on.
     meaning: CodeMeaning<u64>,
-    /// Values of the table, and whether they have 64 bits each.
+    /// Number of values in the table, and true if they have 64 bits each.
     values: usize,
     is_wide: bool,
 }
 
-/// Tables of codes, put together on the host.
+/// Tables of codes, assembled on the host.
 #[derive(Default)]
 struct Tables {
     data: Vec<u8>,
@@ -558,13 +563,13 @@ struct Tables {
 
 impl Tables {
     fn of(&mut self, source: &dyn Source, morsel: usize, column: usize) -> Result<Codes> {
-        // Of texts, if all segments have the same ones: the codes are the source's.
+        // For strings, if all segments share one dictionary: the codes are the source's.
         let for_themselves = Codes { meaning: CodeMeaning::Steps { first: 0, step: 1 }, values: 0, is_wide: false };
         let is_code = |stored: StoredPlace<'_>| {
             stored.place.is_code && stored.place.low.is_some() && matches!(stored.meaning, StoredMeaning::Biased(0))
         };
         let table = match source.code_table(morsel, column) {
-            // Known without reading anything.
+            // Known without a read.
             Some(table) => table.clone(),
             None if source.stored_place(morsel, column).is_some_and(is_code) => return Ok(for_themselves),
             None => match source.load(morsel, column)?.view().values {

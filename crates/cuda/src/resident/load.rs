@@ -1,12 +1,14 @@
-//! Columns of segments that are to stay, brought to the device all at once: each to an allocation of its own, its blocks one
-//! behind the other.
+//! Loads columns of segments that are to stay on the device, all at once: each to an allocation of
+//! its own, with its blocks one after the other.
 //!
-//! An item is some blocks of one column of one segment, a few MiB, which one thread puts behind each other; they are copied as
-//! one. Where each item goes is known beforehand, by what its blocks take at most.
+//! An item is some blocks of one column of one segment, a few MiB, which one thread puts one after
+//! the other. They are copied as one. The destination of each item is known in advance, from the
+//! maximum size of its blocks.
 //!
-//! Blocks that are stored as they are kept may come from storage without the host looking at them ([`crate::direct`]): the reads
-//! of a batch are further items of it, and go to memory of the batch's slot. When they have been verified there, in the order of
-//! the stream, they are copied to their places, and the host sees whether they were right before the piece is anybody's.
+//! Blocks that are kept in their stored form may come from storage without the host reading them
+//! ([`crate::direct`]). The reads of a batch are further items of it, into memory of the batch's
+//! slot. In stream order, the blocks are verified there and then copied to their places. The host
+//! checks the findings before the piece is published.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -24,25 +26,25 @@ use crate::queue::lose;
 use crate::staging::{ALIGNMENT, Cargo, Failed, Put, Room, Sent, Shape, Stager};
 use crate::{DeviceBuf, Event, Stream};
 
-/// Bytes of an item, about: enough for a copy of its own.
+/// Approximate bytes of an item: enough for a copy of its own.
 const ITEM_BYTES: usize = 2 << 20;
-/// Items of a batch, at least, if it has as many blocks.
+/// Minimum number of items in a batch, if it has as many blocks.
 const ITEMS: usize = 8;
 
 /// A column of a segment that is to be loaded.
 #[derive(Debug)]
 pub struct Piece<'a> {
-    /// For the store.
+    /// Claim of the store.
     pub claim: Loading<'a, (SegmentKey, usize), Column>,
     pub segment: Arc<Segment>,
-    /// Its place there.
+    /// Number of the column in the segment.
     pub place: usize,
     pub source: &'a Arc<dyn Source>,
     /// All blocks of the segment, by their morsels.
     pub morsels: Range<usize>,
-    /// The column in the source.
+    /// Number of the column in the source.
     pub column: usize,
-    /// Where it is going to be.
+    /// Destination.
     pub data: DeviceBuf,
 }
 
@@ -50,25 +52,26 @@ pub struct Piece<'a> {
 #[derive(Debug)]
 struct Item {
     piece: usize,
-    /// Of the piece.
+    /// Numbers of the blocks in the piece.
     blocks: Range<usize>,
-    /// Where in the piece's memory, and how many bytes at most.
+    /// Offset in the piece's memory, and maximum bytes.
     at: usize,
     bytes: usize,
-    /// Where in the buffer it was put, and how many bytes; what the blocks are.
+    /// Offset and bytes in the buffer, and the blocks.
     filled: Mutex<((usize, usize), Vec<Block>)>,
-    /// If its blocks are read straight to the device: which of its batch's plan they are, and what is added to their values.
+    /// If its blocks are read directly to the device: their numbers in the batch's plan, and the
+    /// bias of their values.
     straight: Option<(Range<usize>, u64)>,
 }
 
-/// Some items, that are brought as one.
+/// Some items that are transferred together.
 #[derive(Debug)]
 struct Batch {
     items: Range<usize>,
-    /// Of those that come by the host, their numbers.
+    /// Numbers of the items that come through the host.
     by_host: Vec<usize>,
     plan: Plan,
-    /// The slot that it was sent in.
+    /// Slot in which the batch was sent.
     slot: AtomicUsize,
 }
 
@@ -77,21 +80,21 @@ struct Loads<'a> {
     items: Vec<Item>,
     batches: Vec<Batch>,
     passage: &'a Passage<'a>,
-    /// Of each slot, if anything is read straight to the device.
+    /// By slot, if any block is read directly to the device.
     landings: Vec<Landing>,
     bytes: u64,
-    /// Of each piece: whether it has something that is not the segment's own, or more than was foreseen.
+    /// By piece: true if it depends on more than its segment, or is larger than expected.
     is_odd: Vec<AtomicBool>,
     moved: AtomicUsize,
 }
 
-/// A block of a piece, if it is read straight to the device, and what is added to its values.
+/// Returns a block of a piece and the bias of its values, if it is read directly to the device.
 fn straight_of(piece: &Piece<'_>, block: usize, passage: &Passage<'_>) -> Result<Option<(Wanted, u64)>> {
     let stored = piece.source.stored_place(piece.morsels.start + block, piece.column);
     let Some(stored) = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning)) else {
         return Ok(None);
     };
-    // What codes stand for is the source's to say.
+    // The source provides the meaning of codes.
     let bias = match stored.meaning {
         StoredMeaning::Biased(bias) => bias,
         StoredMeaning::Codes(_) => 0,
@@ -154,14 +157,14 @@ impl<'a> Loads<'a> {
         Ok(Self { pieces, items, batches, passage, landings, bytes, is_odd, moved })
     }
 
-    /// Bytes of the largest batch that come by the host.
+    /// Returns the bytes of the largest batch that come through the host.
     fn largest(&self) -> usize {
         let bytes = |batch: &Batch| batch.by_host.iter().map(|number| self.items[*number].bytes).sum();
         self.batches.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Makes memory for what is read straight to the device, for so many batches at once or as many as there is memory for;
-    /// how many those are.
+    /// Allocates memory for direct reads of `slots` concurrent batches, or of as many as there is
+    /// memory for. Returns the number of batches.
     fn make_landings(&mut self, slots: usize) -> Result<usize> {
         let slots = slots.min(self.batches.len()).max(1);
         let read_bytes = self.batches.iter().map(|batch| batch.plan.bytes).max().unwrap_or(0);
@@ -176,17 +179,19 @@ impl<'a> Loads<'a> {
         Ok(if blocks > 0 { self.landings.len() } else { slots })
     }
 
-    /// Makes a read of a batch, whose slot nobody uses any more.
+    /// Executes a read of a batch, whose slot has no other user.
     fn read(&self, slot: usize, read: &Read) -> Result<()> {
-        // SAFETY: the slot's batch before this one has been copied to its places, which the ring has waited for, and compared.
-        // Each item is filled once, and memory was made for the largest of plans.
+        // SAFETY: the slot's previous batch has been copied to its places, which the ring has
+        // waited for, and compared. Each item is filled once, and memory was made for the largest
+        // of plans.
         unsafe { self.landings[slot].read(self.passage, read) }
     }
 
-    /// Has the blocks of an item copied to their places, from where they were read to.
+    /// Enqueues the copies of an item's blocks from the memory of the reads to their places.
     ///
     /// # Safety
-    /// All of its batch's reads were made, and what is there stays until the stream is through.
+    /// All reads of the batch have ended, and their memory stays unchanged until the stream has
+    /// finished.
     unsafe fn place(&self, item: &Item, landing: &Landing, plan: &Plan, stream: &Stream) -> Result<()> {
         let Some((numbers, bias)) = &item.straight else { return Ok(()) };
         let (start, mut at) = (self.pieces[item.piece].data.address() + item.at as u64, 0);
@@ -202,18 +207,19 @@ impl<'a> Loads<'a> {
                 let Some(chunk) = chunk else { continue };
                 *to = start + at as u64;
                 at = (at + chunk.bytes).next_multiple_of(ALIGNMENT);
-                // SAFETY: so many bytes were read to `from`; the item's own range of its piece's memory has room for all of its
-                // blocks, each plane on a boundary, and nobody reads it before the run has ended.
+                // SAFETY: `chunk.bytes` bytes were read to `from`. The item's own range of its
+                // piece's memory has room for all of its blocks, each plane on a boundary, and has
+                // no reader before the run has ended.
                 unsafe { stream.copy_within(*to, from, chunk.bytes)? };
             }
             blocks.push(Block::of_place(place, *bias, to));
         }
-        // Its bytes count as what was read.
+        // The passage counts these bytes as read, so they do not count as copied.
         *item.filled.lock().unwrap_or_else(PoisonError::into_inner) = ((0, at), blocks);
         Ok(())
     }
 
-    /// Sees whether a batch is what it should be, once it has come.
+    /// Checks the findings for a batch, once it has arrived.
     fn check(&self, number: usize, copied: &Event) -> Result<()> {
         let Batch { plan, items, slot, .. } = &self.batches[number];
         if plan.blocks.is_empty() {
@@ -226,13 +232,13 @@ impl<'a> Loads<'a> {
         let piece = &self.pieces[item.piece];
         let first = item.straight.as_ref().map_or(0, |(blocks, _)| blocks.start);
         let block = item.blocks.start + wrong - first;
-        // The host says what is wrong with it.
+        // The host reports the error of the block.
         piece.source.load(piece.morsels.start + block, piece.column)?;
         let name = &piece.segment.column(piece.place).name;
         Err(doubtful(&format!("block {block} of column {name} of {}", piece.segment.file().name()), why))
     }
 
-    /// What came of each piece; `None` if it cannot be kept as it is stored.
+    /// Publishes each piece; `None` if it cannot be kept in its stored form.
     fn settle(self) -> Vec<Option<Arc<Column>>> {
         let mut blocks: Vec<(Vec<Block>, usize)> = self.pieces.iter().map(|_| Default::default()).collect();
         for item in self.items {
@@ -256,7 +262,7 @@ impl Cargo for Loads<'_> {
 
     fn items(&self, batch: usize) -> usize {
         let Batch { by_host, plan, .. } = &self.batches[batch];
-        // What is of constants alone has to be put together all the same.
+        // A batch of constants alone still needs one item.
         (plan.reads.len() + by_host.len()).max(1)
     }
 
@@ -292,8 +298,8 @@ impl Cargo for Loads<'_> {
             let (mut has_room, mut is_read) = (true, false);
             let built = Block::of(&loaded, rows, ty, is_coded, |bytes, whose| {
                 let put = match whose {
-                    // SAFETY: nobody writes to a block's buffer any more, and the room is given the block below: if there is
-                    // an error before, the batch is not sent.
+                    // SAFETY: a block's buffer has no writer any more, and the block is given to
+                    // the room below. If there is an error before that, the batch is not sent.
                     Whose::Block => unsafe { region.put_held(bytes) },
                     Whose::Nobody => region.put(bytes).map(|at| (at, Put::Copied)),
                 };
@@ -319,8 +325,8 @@ impl Cargo for Loads<'_> {
         if !plan.blocks.is_empty() {
             slot.store(filled.room.slot(), Relaxed);
             let landing = &self.landings[filled.room.slot()];
-            // SAFETY: all items of the batch are there, its reads among them; what they were read to is kept until the stream is
-            // through, or leaked.
+            // SAFETY: all items of the batch are there, its reads among them. The memory of the
+            // reads is kept until the stream has finished, or leaked.
             unsafe {
                 landing.verify(self.passage, plan, stream)?;
                 self.items[items.clone()].iter().try_for_each(|item| self.place(item, landing, plan, stream))?;
@@ -329,8 +335,9 @@ impl Cargo for Loads<'_> {
         for item in by_host.iter().map(|number| &self.items[*number]) {
             let (from, bytes) = item.filled.lock().unwrap_or_else(PoisonError::into_inner).0;
             let to = self.pieces[item.piece].data.address() + item.at as u64;
-            // SAFETY: the item's own range of its piece's memory, for it is no longer than was foreseen; nobody reads that
-            // before the run has ended, and it is freed after that, or leaked.
+            // SAFETY: the item's own range of its piece's memory, as its size is within the
+            // maximum. It has no reader before the run has ended, and is freed after that, or
+            // leaked.
             unsafe { filled.copy(to, from, bytes, stream)? };
             self.moved.fetch_add(bytes, Relaxed);
         }
@@ -338,10 +345,11 @@ impl Cargo for Loads<'_> {
     }
 }
 
-/// Loads pieces. What came of each, `None` if it cannot be kept as it is stored; and what was moved.
+/// Loads pieces. Returns each column, `None` if it cannot be kept in its stored form, and the
+/// statistics.
 ///
 /// # Errors
-/// Those of the sources and of the device: then none of them is there.
+/// Returns the error of the sources or of the device. Then no piece is loaded.
 pub fn load(
     stager: &Stager,
     passage: &Passage<'_>,

@@ -1,8 +1,10 @@
-//! What stays in a device's memory: columns of segments, encoded as they are stored, shared by all queries of a process.
+//! Data that stays in device memory: columns of segments, encoded as they are stored, shared by all
+//! queries of a process.
 //!
-//! [`Store`] is the budget and who has to go; it knows nothing of devices, and is tested without one. [`column`] is what it
-//! keeps: the planes of one column of one segment. [`ResidentImages`] puts them together to what kernels read, has those that
-//! are missing and fit brought by many threads at once, and foresees the forms of those that are streamed.
+//! [`Store`] implements the budget and the eviction. It is independent of devices, and is tested
+//! without one. [`column`] is its content: the planes of one column of one segment.
+//! [`ResidentImages`] combines columns to the images that kernels read. It loads missing columns
+//! that fit with many threads, and forecasts the forms of those that are streamed.
 
 pub mod column;
 mod forecast;

@@ -1,21 +1,22 @@
-//! Things in a memory that is smaller than all of them, by name: found, loaded once, and let go when others need their place.
+//! Named entries in a memory that is smaller than all of them: looked up, loaded once, and evicted
+//! when others need room.
 //!
 //! Invariants:
-//! - `bytes` is what all things take that are held or being loaded, those among them that have no name any more and are
-//!   still in use. It is at most the limit that was given with the last thing that was let in.
-//! - Who holds a thing uses it: one that is held outside of the store is never let go, and its bytes are counted until the last
-//!   holder has dropped it.
-//! - Two who want the same thing at once load it once: the second waits.
+//! - `bytes` is the size of all entries that are held or being loaded, including evicted ones that
+//!   are still in use. It is at most the limit that was given with the last admitted entry.
+//! - Holding an entry outside of the store pins it. It is never freed, and its bytes are counted
+//!   until the last holder has dropped it.
+//! - Two concurrent requests for the same entry load it once: the second waits.
 //!
-//! The one that has not been used for the longest time goes first. Things that were loaded *to stay* go only for others that
-//! are, after all that were not.
+//! The least recently used entry is evicted first. Entries that were loaded *to stay* are evicted
+//! only for others that are, after all that were not.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A store of things `M` by names `K`. All methods may be called from many threads.
+/// A store of entries `M` by names `K`. All methods are thread-safe.
 #[derive(Debug)]
 pub struct Store<K, M> {
     state: Mutex<State<K, M>>,
@@ -26,10 +27,10 @@ pub struct Store<K, M> {
 struct State<K, M> {
     things: HashMap<K, Thing<M>>,
     loading: HashSet<K>,
-    /// Without a name, and in use.
+    /// Evicted entries that are in use.
     leaving: Vec<(Arc<M>, u64)>,
     bytes: u64,
-    /// Grows with every use.
+    /// Incremented by every use.
     clock: u64,
 }
 
@@ -42,27 +43,27 @@ struct Thing<M> {
     is_kept: bool,
 }
 
-/// There is no room, and nothing that may go.
+/// There is no room, and no entry that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// Bytes that were wanted.
+    /// Requested bytes.
     pub needed: u64,
-    /// Bytes that could be had.
+    /// Available bytes.
     pub available: u64,
 }
 
-/// A thing of a store, as a list has it.
+/// An entry of the store, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<K> {
-    /// Its name.
+    /// Name of the entry.
     pub key: K,
-    /// Bytes it takes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How often it was found.
+    /// Number of lookups that found it.
     pub hits: u64,
-    /// Whether it was loaded to stay.
+    /// True if it was loaded to stay.
     pub is_kept: bool,
-    /// Who uses it now.
+    /// Number of current holders.
     pub pins: u64,
 }
 
@@ -80,7 +81,7 @@ impl<M> Thing<M> {
 }
 
 impl<K: Clone + Eq + Hash, M> State<K, M> {
-    /// Forgets what has no name and is not used any more.
+    /// Removes evicted entries that are no longer in use.
     fn settle(&mut self) {
         let bytes = &mut self.bytes;
         self.leaving.retain(|(memory, size)| {
@@ -90,13 +91,13 @@ impl<K: Clone + Eq + Hash, M> State<K, M> {
         });
     }
 
-    /// Takes so many bytes, of things that may go if there are not enough.
+    /// Reserves bytes, and evicts entries if there are not enough.
     fn reserve(&mut self, bytes: u64, limit: u64, is_kept: bool) -> Result<(), Full> {
         self.settle();
         let may_go = |thing: &Thing<M>| thing.pins() == 0 && (is_kept || !thing.is_kept);
         let free = limit.saturating_sub(self.bytes);
         let others: u64 = self.things.values().filter(|thing| may_go(thing)).map(|thing| thing.bytes).sum();
-        // Nothing goes for what does not fit all the same.
+        // Nothing is evicted for an entry that does not fit anyway.
         if bytes > limit.saturating_sub(self.bytes.saturating_sub(others)) {
             return Err(Full { needed: bytes, available: free + others.min(limit) });
         }
@@ -110,7 +111,7 @@ impl<K: Clone + Eq + Hash, M> State<K, M> {
         Ok(())
     }
 
-    /// Takes a thing's name away; the bytes that it took.
+    /// Evicts an entry, and returns its size.
     fn remove(&mut self, key: &K) -> u64 {
         let Some(thing) = self.things.remove(key) else { return 0 };
         if thing.pins() > 0 {
@@ -134,7 +135,7 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Things, those that are there. They stay while they are held.
+    /// Returns the entries that are present. They stay while they are held.
     pub fn get_all(&self, keys: impl Iterator<Item = K>) -> Vec<Option<Arc<M>>> {
         let mut state = self.lock();
         let State { things, clock, .. } = &mut *state;
@@ -147,11 +148,12 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         keys.map(get).collect()
     }
 
-    /// A thing that takes so many bytes, `is_kept` to stay: what is there, or a claim to load it. Who wants the same meanwhile
-    /// waits; so who claims several does so in the order of their names, or two wait for each other.
+    /// Returns an entry of `bytes` bytes, or a claim to load it; `is_kept` makes it stay.
+    /// Concurrent requests for the same entry wait. A caller that claims several entries must claim
+    /// them in the order of their names to avoid a deadlock.
     ///
     /// # Errors
-    /// [`Full`].
+    /// Returns [`Full`].
     pub fn claim(&self, key: &K, bytes: u64, limit: u64, is_kept: bool) -> Result<Claim<'_, K, M>, Full> {
         let mut state = self.lock();
         loop {
@@ -172,7 +174,7 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         Ok(Claim::Mine(Loading { store: self, key: key.clone(), bytes, is_kept }))
     }
 
-    /// Bytes that could be had: what is free, and what may go.
+    /// Returns the available bytes: free ones, and those of entries that may be evicted.
     pub fn available(&self, limit: u64, is_kept: bool) -> u64 {
         let mut state = self.lock();
         state.settle();
@@ -181,13 +183,14 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         limit.saturating_sub(state.bytes.saturating_sub(others))
     }
 
-    /// The sum of what is said of those things that are there: nobody uses them for being asked about.
+    /// Returns the sum of the given numbers over the entries that are present. It does not count as
+    /// a use.
     pub fn sum_of(&self, keys: impl Iterator<Item = (K, u64)>) -> u64 {
         let state = self.lock();
         keys.filter(|(key, _)| state.things.contains_key(key)).map(|(_, of)| of).sum()
     }
 
-    /// Lets things go, those in use when they are not any more; how many bytes they took.
+    /// Evicts entries, those in use once they are no longer held. Returns their size.
     pub fn evict<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> u64
     where
         K: 'a,
@@ -198,7 +201,7 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         bytes
     }
 
-    /// Lets all things go whose names are of such a kind.
+    /// Evicts all entries whose names match.
     pub fn evict_if(&self, of_kind: impl Fn(&K) -> bool) -> u64 {
         let mut state = self.lock();
         let keys: Vec<K> = state.things.keys().filter(|key| of_kind(key)).cloned().collect();
@@ -207,14 +210,14 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         bytes
     }
 
-    /// Bytes that are taken.
+    /// Returns the bytes in use.
     pub fn bytes(&self) -> u64 {
         let mut state = self.lock();
         state.settle();
         state.bytes
     }
 
-    /// All things that have a name.
+    /// Returns all entries that are not evicted.
     pub fn list(&self) -> Vec<Listed<K>> {
         let state = self.lock();
         let listed = |(key, thing): (&K, &Thing<M>)| Listed {
@@ -228,32 +231,33 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
     }
 }
 
-/// What is there, or who has to load it.
+/// Result of a claim.
 #[derive(Debug)]
 pub enum Claim<'a, K: Clone + Eq + Hash, M> {
-    /// It stays while it is held.
+    /// The entry is present. It stays while it is held.
     There(Arc<M>),
-    /// Whoever has this.
+    /// The caller has to load the entry.
     Mine(Loading<'a, K, M>),
 }
 
-/// Something is being loaded; however that ends, who waits for it goes on.
+/// An entry that is being loaded. When this is dropped, on success or failure, waiting requests
+/// continue.
 #[derive(Debug)]
 pub struct Loading<'a, K: Clone + Eq + Hash, M> {
     store: &'a Store<K, M>,
     key: K,
-    /// Given back if it fails.
+    /// Released if loading fails.
     bytes: u64,
     is_kept: bool,
 }
 
 impl<K: Clone + Eq + Hash, M> Loading<'_, K, M> {
-    /// What it is called.
+    /// Returns the name of the entry.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// It is loaded.
+    /// Publishes the loaded entry.
     pub fn done(mut self, memory: M) -> Arc<M> {
         let memory = Arc::new(memory);
         let mut state = self.store.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +301,7 @@ mod tests {
 
     const LIMIT: u64 = 100;
 
-    /// What is there, or what `load` makes; and whether it was there.
+    /// Returns the entry, or the result of `load`, and true if it was present.
     fn get_or_load(
         store: &Store<u32, u32>,
         key: u32,
@@ -345,7 +349,7 @@ mod tests {
         put(&store, 1, 40, false).unwrap();
         assert_eq!(store.evict([&0, &7]), 60);
         assert_eq!((keys(&store), store.bytes()), (vec![1], 100));
-        // The other one may go, and that is not enough.
+        // The other entry may be evicted, but that is not enough.
         assert_eq!(put(&store, 2, 50, false), Err(Error::Full(Full { needed: 50, available: 40 })));
         assert_eq!(keys(&store), [1]);
         drop(held);
@@ -361,7 +365,7 @@ mod tests {
         put(&store, 1, 50, false).unwrap();
         assert!(put(&store, 2, 60, false).is_err());
         assert_eq!(keys(&store), [0, 1]);
-        // The one that is not kept first, though it was used later.
+        // The entry that is not kept is evicted first, although it was used later.
         put(&store, 2, 40, true).unwrap();
         assert_eq!(keys(&store), [0, 2]);
         put(&store, 3, 60, true).unwrap();

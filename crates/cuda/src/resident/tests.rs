@@ -1,5 +1,6 @@
-//! What is kept on the device that tests have, read by programs that run there: the same answers, whether columns were there,
-//! came for this run alone, or are of segments of which the source has a part; and the bytes that were moved for it.
+//! Resident columns on the fake device, read by programs that run there. The answers are the same
+//! for resident columns, for columns transferred for one run, and for sources with a part of a
+//! segment. The moved bytes are checked, too.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,15 +23,15 @@ const SEGMENTS: usize = 3;
 const BLOCKS: usize = 4;
 const BLOCK_ROWS: usize = 1024;
 
-/// Numbers with NULLs, few texts that differ from segment to segment, doubles, the same number in every row, and texts of which
-/// none comes twice.
+/// Returns a segment with numbers with NULLs, a few strings that differ between segments, doubles,
+/// a constant number, and unique strings.
 fn segment(number: usize) -> Arc<Segment> {
     let file = MemoryFile::new("t.seg", Vec::new());
     written(number).finish(&file, &Ledger::default()).unwrap();
     Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
 }
 
-/// The same in a file of a folder.
+/// Returns the same segment in a file of a folder.
 fn segment_in(folder: &std::path::Path, number: usize) -> Arc<Segment> {
     let path = folder.join(format!("{number}.seg"));
     let file = LocalFile::create(&path, RequestedPath::Buffered).unwrap();
@@ -88,12 +89,12 @@ impl Place {
         Arc::new(SegmentSource::new("t", Arc::clone(&stored.blocks), &typed, cache, ledger, 0).unwrap())
     }
 
-    /// Runs on the device and compares with the CPU; what was resident, and what was moved.
+    /// Runs on the device and compares with the CPU. Returns the resident and the moved bytes.
     fn same(&self, stored: &Stored, limit: u64) -> Bytes {
         self.same_if(stored, (limit, Residence::Auto)).0
     }
 
-    /// The same, and what was streamed of what was moved.
+    /// The same. Also returns the streamed part of the moved bytes.
     fn same_if(&self, stored: &Stored, limit: (u64, Residence)) -> (Bytes, Option<StreamFacts>) {
         let source = Self::source(stored);
         let [number, text, double, same] = [0, 1, 2, 3].map(Expr::Register);
@@ -124,7 +125,7 @@ impl Place {
     }
 }
 
-/// Rows of an answer, sorted, as text.
+/// Returns the rows of an answer, sorted, as strings.
 fn rows_of(chunks: &[Vec<ResultColumn>]) -> Vec<String> {
     let cell = |column: &ResultColumn, row: usize| match &column.values {
         _ if column.valid.as_ref().is_some_and(|valid| !valid[row]) => "NULL".to_string(),
@@ -152,11 +153,12 @@ fn what_was_brought_is_found_again() {
     let all = place.stored(|_, _| true);
     let first = place.same(&all, u64::MAX);
     assert!(first.resident == 0 && first.moved > 0, "{first:?}");
-    // Numbers, texts, doubles: whole segments; the same number everywhere too.
+    // Numbers, strings, doubles and the constant: whole segments of each.
     assert_eq!(place.names(), 4 * SEGMENTS);
     let again = place.same(&all, u64::MAX);
     assert!(again.moved == 0 && again.resident > 0, "{again:?}");
-    // A part of the blocks: other dictionaries, and nothing of the columns is moved but how to read them.
+    // A part of the blocks has other dictionaries. No column data is moved, only the records of the
+    // image.
     for wanted in [|_, block| block % 2 == 0, |segment, _| segment == 1, |segment, block| segment != 1 && block > 1] {
         let some = place.stored(wanted);
         let part = place.same(&some, u64::MAX);
@@ -164,7 +166,7 @@ fn what_was_brought_is_found_again() {
     }
     let listed = place.columns.list();
     assert!(listed.iter().all(|listed| listed.pins == 0 && !listed.is_kept), "{listed:?}");
-    // Whoever is gone is gone.
+    // Evicted columns are transferred again.
     let key = SegmentKey::of(&place.segments[0]);
     let gone: Vec<_> = listed.iter().map(|listed| listed.key.clone()).filter(|(of, _)| *of == key).collect();
     assert!(place.columns.evict(&gone) > 0);
@@ -197,7 +199,7 @@ fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
     let off = (u64::MAX, Residence::Off);
     let (bytes, streamed) = place.same_if(&all, off);
     assert!(bytes.resident == 0 && streamed.unwrap().bytes == bytes.moved && place.names() == 0, "{bytes:?}");
-    // What was loaded by name is there for everybody, and takes other columns with it.
+    // Explicitly loaded columns serve all runs, together with streamed columns.
     let sources = vec![(Place::source(&all), Some(&all), Arc::default())];
     let limit = (u64::MAX, Residence::Auto);
     let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, limit, sources);
@@ -205,7 +207,7 @@ fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
     let (some, fewer) = place.same_if(&all, off);
     assert!(some.resident > 0 && fewer.unwrap().bytes < streamed.unwrap().bytes, "{some:?}, {fewer:?}");
     assert_eq!(place.names(), 2 * SEGMENTS);
-    // With room for some of them, those stay and the others come and go.
+    // With room for some columns, these stay and the others are transferred each time.
     place.columns.evict_if(|_| true);
     let (first, streamed) = place.same_if(&all, (bytes.moved / 2, Residence::Auto));
     assert!(streamed.is_some_and(|streamed| streamed.bytes < first.moved) && place.names() > 0, "{streamed:?}");
@@ -214,7 +216,7 @@ fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
     assert!(place.same_if(&all, (u64::MAX, Residence::Auto)).1.is_none());
 }
 
-/// Sources that have the same columns in another order, wanted at once: nobody waits for who waits for him.
+/// Concurrent sources have the same columns in another order, and do not deadlock.
 #[test]
 fn who_wants_the_same_columns_in_another_order_gets_them() {
     let place = Place::new();
@@ -280,7 +282,7 @@ fn loading_that_fails_leaves_nothing_and_can_be_tried_again() {
         machine.set_faults(&[Fault { call: Call::Allocate, at: 5, lasts: false, answer: Fails::Code(2) }]);
         assert!(matches!(load(&no), Err(Error::Pipeline(PipelineError::Memory { .. }))));
         assert_eq!((place.names(), place.columns.bytes()), (0, 0));
-        // A query that finds none streams what does not fit.
+        // A query that gets no memory streams the columns that do not fit.
         machine.set_faults(&[Fault { call: Call::Allocate, at: 5, lasts: false, answer: Fails::Code(2) }]);
         let (_, streamed) = place.same_if(&all, (u64::MAX, Residence::Auto));
         assert!(streamed.is_some() && place.names() == 3 * SEGMENTS, "{}", place.names());
@@ -292,7 +294,7 @@ fn loading_that_fails_leaves_nothing_and_can_be_tried_again() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// What is foreseen from footers is what comes, and no more than is foreseen.
+/// Forecasts from footers have the right forms, and an upper bound of the bytes.
 #[test]
 fn forecasts_come_true() {
     let place = Place::new();
@@ -306,7 +308,7 @@ fn forecasts_come_true() {
             let outlook = forecast::foreseen(&*source, &stored, &stored.runs(), column, &morsels);
             let image = ColumnImage::upload(place.executor.context(), &*source, column).unwrap();
             assert_eq!(outlook.forms, image.forms(), "column {column}");
-            // With the parts, which are not the blocks'.
+            // Includes the records, which are not part of the blocks.
             let most: usize = outlook.bytes.iter().sum::<usize>() + morsels.len() * size_of::<Part>();
             let tables = if column == 1 { 4096 } else { 0 };
             assert!(image.bytes() <= most + tables, "column {column}: {} of {most}", image.bytes());
@@ -330,11 +332,11 @@ fn what_is_loaded_stays() {
     assert_eq!(load(0, u64::MAX).unwrap(), (bytes, 0));
     assert!(place.columns.list().iter().all(|listed| listed.is_kept && listed.hits == 0));
     assert!(place.same(&all, u64::MAX).resident > 0);
-    // Queries make no room at its cost.
+    // Queries do not evict it.
     let kept = |place: &Place| place.columns.list().iter().filter(|listed| listed.is_kept).count();
     place.same(&all, place.columns.bytes());
     assert_eq!(kept(&place), SEGMENTS);
-    // Texts of which none comes twice are read where they are.
+    // Unique strings are read in place.
     assert!(matches!(load(4, u64::MAX), Err(Error::Pipeline(PipelineError::Unsupported(_)))));
     place.columns.evict_if(|_| true);
     assert!(
@@ -354,8 +356,8 @@ fn runs_are_segments() {
     assert_eq!(is_whole(&Stored { blocks: Arc::new(swapped), ..first }), [(BLOCKS, false)]);
 }
 
-/// Few values that lie far apart are stored as codes, of other values in every segment: whether a row goes on is asked of
-/// its code, if what that stands for has to be looked up.
+/// Few values that are far apart are stored as codes, of other values in every segment. A filter
+/// tests the code of a row if the value needs a lookup.
 #[test]
 fn codes_are_asked_about_wherever_their_columns_are() {
     let squares: fn(i64) -> i64 = |row| (row % 40) * (row % 40) * 50_000_007;
@@ -410,7 +412,7 @@ fn codes_are_read(spread: fn(i64) -> i64, is_expected: fn(Layout) -> bool) {
     let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
     let expected = rows_of(&cpu::run(&mut execution, 1).unwrap());
     assert!(!expected[0].starts_with("0|"), "{expected:?}");
-    // Brought, there already, and too much to be kept.
+    // Transferred, resident, and too large to be kept.
     for limit in [u64::MAX, u64::MAX, 0] {
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
         let images =
@@ -422,7 +424,7 @@ fn codes_are_read(spread: fn(i64) -> i64, is_expected: fn(Layout) -> bool) {
     }
 }
 
-/// Blocks that are to stay come from the memory that they were read into.
+/// Blocks that are to stay are copied from the memory that they were read into.
 #[test]
 fn blocks_are_loaded_from_where_they_lie() {
     let mut place = Place::new();
@@ -455,7 +457,7 @@ fn blocks_are_loaded_from_where_they_lie() {
     assert_eq!(rows_of(&answer.chunks), expected);
     assert_eq!(images.bytes(0).resident, 0);
     let direct = place.executor.stager().direct_bytes();
-    // Of the first block; the second is short.
+    // Only the first block is direct; the second is short.
     assert_eq!(direct, (24 + 29) * (1 << 16) / 8);
 }
 
@@ -475,8 +477,9 @@ fn columns_that_stay_are_bounced_where_nothing_else_keeps_them() {
     }
 }
 
-/// Columns that stay are read from their files, once, without the host looking at them, and what is wrong with a file is an error
-/// that names the block. Who reads them by the host asks for a path, and so does who brings them to the device.
+/// Columns that stay are read from their files once, without the host reading them. A damaged file
+/// is an error that names the block. Reads by the host request a path, and transfers to the device
+/// another.
 fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath, fails: impl Fn(u64) -> Fault) {
     use std::os::unix::fs::FileExt as _;
     let (machine, context) = Machine::start();
@@ -489,7 +492,7 @@ fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath
         let columns = Columns::default();
         let place = Place { executor, segments, columns, assembled: Assembled::default() };
         let stored = place.stored(|_, _| true);
-        // Nothing is in memory, so that all of it has to be read.
+        // Nothing is cached, so that all of it has to be read.
         let types = [ColumnType::Int64, ColumnType::Varchar, ColumnType::Float64, ColumnType::Int64];
         let typed: Vec<_> = types.into_iter().enumerate().map(|(at, ty)| (at, ty, true)).collect();
         let cache = Arc::new(BlockCache::new(0).by_path(requested));
@@ -517,7 +520,7 @@ fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath
             let answer = place.executor.run(&execution, &images, &AtomicBool::new(false));
             (answer.map(|answer| rows_of(&answer.chunks)), images.bytes(0), images.brought(0), ledger.snapshot())
         };
-        // A bit in the file, while nothing is there.
+        // Flips a bit in the file while nothing is resident.
         let chunk = place.segments[1].block_place(0, 2).unwrap().low.unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join("1.seg")).unwrap();
         let mut byte = [0];
@@ -526,7 +529,7 @@ fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath
         let error = run().0.unwrap_err().to_string();
         assert!(["checksum", "1.seg", "number", "2"].iter().all(|word| error.contains(word)), "{error}");
         file.write_all_at(&byte, chunk.offset + 100).unwrap();
-        // Errors of a transfer, and after them as if nothing had been.
+        // Errors of a transfer, after which runs work as before.
         for at in [0, 3, 7] {
             machine.set_faults(&[fails(at)]);
             let error = run().0.unwrap_err();
@@ -547,11 +550,11 @@ fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath
         assert_eq!(counted.hop(Hop::StorageToHost), brought.bytes);
         assert_eq!(counted.hop(Hop::HostToHost), 0);
         assert_eq!(counted.needed_bytes, needed);
-        // They are there now.
+        // The columns are resident now.
         let (rows, bytes, brought, _) = run();
         assert_eq!(rows.unwrap(), expected);
         assert!(bytes.moved == 0 && bytes.resident > 0 && brought.is_none(), "{bytes:?}");
-        // The same values as by the host, or as before.
+        // The same values as through the host.
         let by_host = Place { columns: Columns::default(), assembled: Assembled::default(), ..place };
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::default())];
         let limit = (1 << 30, Residence::Auto);

@@ -1,4 +1,4 @@
-//! How fast bytes of host memory come to the device the way columns do.
+//! Measures the transfer rate from host memory to the device over the path of columns.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -9,13 +9,13 @@ use crate::fused::Result;
 use crate::queue::lose;
 use crate::{DeviceBuf, Stream};
 
-/// Bytes of an item: a block of a column has about so many.
+/// Bytes of an item: about those of a column's block.
 const ITEM_BYTES: usize = 256 << 10;
 
-/// Some memory.
+/// Cargo that repeats a range of host memory.
 struct Bytes<'a> {
     from: &'a [u8],
-    /// One for each slot.
+    /// Destination of each slot.
     to: &'a [DeviceBuf],
     items: usize,
     batches: usize,
@@ -43,14 +43,14 @@ impl Cargo for Bytes<'_> {
 
     fn send(&self, _: usize, filled: Sent<'_>, stream: &Stream) -> Result<()> {
         let to = self.to[filled.room.slot()].address();
-        // SAFETY: the slot's buffer has as many bytes as a batch, and nobody else uses it; it is freed when the stream is
-        // through, or leaked.
+        // SAFETY: the slot's buffer has as many bytes as a batch, and no other user; it is freed
+        // when the stream has finished, or leaked.
         unsafe { filled.copy(to, 0, filled.bytes(), stream)? };
         Ok(())
     }
 }
 
-/// How long `from` takes by such a ring, the best of several runs; it has one item at least.
+/// Returns the shortest time in which such a ring transfers `from`, which has one item at least.
 pub(super) fn measure(stager: &Stager, shape: Shape, from: &[u8], runs: usize) -> Result<Duration> {
     let items = (shape.batch_for(from.len()) / ITEM_BYTES).max(1);
     let shape = Shape { batch_bytes: items * ITEM_BYTES, ..shape };
@@ -66,7 +66,7 @@ pub(super) fn measure(stager: &Stager, shape: Shape, from: &[u8], runs: usize) -
             }
             return Err(error);
         }
-        // The last batch may have more than was asked for.
+        // The last batch may have more bytes than requested.
         let part = from.len() as f64 / cargo.bytes() as f64;
         best = best.min(began.elapsed().mul_f64(part));
     }

@@ -1,31 +1,34 @@
-//! Blocks of columns on their way from host memory to a device: several threads put them into pinned buffers, which are
-//! copied to the device meanwhile, each as one.
+//! Transfer of column blocks from host memory to a device. Several threads put them into pinned
+//! buffers, which are copied to the device concurrently, each in one copy.
 //!
 //! ```text
-//!  threads      batch 0: item item item ...   batch 1: item item ...      in order, each whoever is free
+//!  threads      batch 0: item item item ...   batch 1: item item ...  in order, by idle threads
 //!                 │ one copy each, or none       │
 //!                 ▼                              ▼
-//!  pinned      [ slot 0 ██████████ ]          [ slot 1 ████░░░░░ ]  ...   as many as there are slots
-//!                 │ sent by who filled it last
+//!  pinned      [ slot 0 ██████████ ]          [ slot 1 ████░░░░░ ]  ... one buffer for each slot
+//!                 │ sent by the thread that filled it last
 //!                 ▼ copy stream, an event
-//!  device      wherever the cargo says
+//!  device      destination of the cargo
 //!                 │ consumed by the caller, in order: a kernel behind the event
 //! ```
-//! [`Cargo`] says what the items of a batch are and where a full buffer goes; [`Stager::run`] has it carried. [`crate::fused`]
-//! streams columns that way which a kernel reads once, and [`crate::resident`] loads those that stay.
+//! [`Cargo`] defines the items of a batch and the destination of a full buffer. [`Stager::run`]
+//! transfers it. [`crate::fused`] streams columns that a kernel reads once, and [`crate::resident`]
+//! loads columns that stay.
 //!
-//! Blocks that lie in memory which the device can copy from ([`registered`]) are not put into the buffer: their place there
-//! stays empty, and who sends the batch has them copied from where they are.
+//! Blocks in memory that the device can copy from ([`registered`]) are not put into the buffer.
+//! Their place there stays empty, and the thread that sends the batch enqueues copies from their
+//! own memory.
 //!
 //! Invariants:
-//! - Memory is bounded by the ring's slots: no item of batch `b + slots` is touched before batch `b` was consumed and its
-//!   copy is over.
-//! - When [`Stager::run`] returns nobody writes to a pinned buffer any more. If nothing is on its way either the buffers
-//!   are kept for the next run; if that cannot be known they are leaked, and [`Failed::in_flight`] tells the caller that
-//!   what was copied to must be, too.
-//! - The first error ends the run, whoever has it: an item, a copy, the caller.
+//! - The ring's slots bound the memory: no item of batch `b + slots` is accessed before batch `b`
+//!   was consumed and its copy has ended.
+//! - When [`Stager::run`] returns, no thread writes to a pinned buffer. If no copy is pending
+//!   either, the buffers are kept for the next run. If that cannot be known, they are leaked, and
+//!   [`Failed::in_flight`] tells the caller to leak the destination, too.
+//! - The first error ends the run, whether it comes from an item, a copy or the caller.
 //!
-//! Pinning takes longer than copying: buffers are kept by the [`Stager`] of a device, up to [`KEPT_BYTES`].
+//! Pinning takes longer than copying: the [`Stager`] of a device keeps buffers, up to
+//! [`KEPT_BYTES`].
 
 mod measure;
 mod pool;
@@ -47,31 +50,32 @@ pub use ring::{Put, Region, Room, Sent};
 use crate::fused::{Error, Result};
 use crate::{Context, DeviceBuf, Event, PinnedBuf, Stream};
 
-/// Bytes of idle pinned buffers that are kept, and of idle device buffers.
+/// Limit in bytes of the idle pinned buffers that are kept, and of the idle device buffers.
 pub(crate) const KEPT_BYTES: usize = 512 << 20;
-/// What is in a buffer begins on such a boundary: what a warp reads at once are whole lines.
+/// Alignment of the content of a buffer, so that a warp reads whole cache lines.
 pub const ALIGNMENT: usize = 256;
-/// The least that a buffer has.
+/// Minimum size of a buffer.
 const LEAST_BYTES: usize = 64 << 10;
-/// What is small is carried in so many batches, unless those get smaller than this.
+/// Number of batches for small cargo, unless they become smaller than the minimum.
 const FEW_BATCHES: usize = 8;
 const SMALL_BATCH_BYTES: usize = 2 << 20;
-/// With less to carry than this, nobody is woken up to help.
+/// Least bytes of cargo for which helper threads are started.
 const WORTH_HELP_BYTES: u64 = 1 << 20;
 
-/// How cargo is carried.
+/// Dimensions of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of a pinned buffer, and of a batch: large enough for the bus, small enough that the first is soon there.
+    /// Bytes of a pinned buffer, and of a batch: large enough for the bus, small enough that the
+    /// first arrives soon.
     pub batch_bytes: usize,
-    /// Batches that are being filled, copied and read at once.
+    /// Batches that are filled, copied and read concurrently.
     pub slots: usize,
-    /// Threads that fill; 0: one for each core, or more if they wait for storage ([`Cargo::readers`]), [`MOST_THREADS`] at most, and
-    /// none but the caller's for what is small.
+    /// Threads that fill. 0: one for each core, or more if they wait for storage
+    /// ([`Cargo::readers`]), at most [`MOST_THREADS`], and only the caller's for small cargo.
     pub threads: usize,
 }
 
-/// Threads that fill, if nobody says how many.
+/// Maximum number of threads that fill, unless the number is given explicitly.
 pub const MOST_THREADS: usize = 16;
 
 impl Default for Shape {
@@ -81,18 +85,19 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Bytes that a batch can have.
+    /// Returns the bytes that a batch can have.
     pub fn buffer_bytes(self) -> usize {
         self.batch_bytes.max(LEAST_BYTES).next_multiple_of(ALIGNMENT)
     }
 
-    /// Bytes of a batch of something that has so many bytes in all: what is small is cut too, that copies and threads overlap.
+    /// Returns the bytes of a batch for cargo of `bytes` bytes. Small cargo is cut too, so that
+    /// copies and threads overlap.
     pub fn batch_for(self, bytes: usize) -> usize {
         self.batch_bytes.min((bytes / FEW_BATCHES).max(SMALL_BATCH_BYTES))
     }
 
-    /// Threads that fill buffers with so many bytes, of which so many wait for storage: none but the caller's if there is little
-    /// to do.
+    /// Returns the number of helper threads for `bytes` bytes with `readers` threads that wait for
+    /// storage; 0 if there is little to do.
     fn helpers(self, bytes: u64, readers: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
         match self.threads {
@@ -103,18 +108,19 @@ impl Shape {
     }
 }
 
-/// What is carried. Called from many threads at once.
+/// Data that is transferred. The methods are called from many threads at once.
 pub trait Cargo: Sync {
-    /// Batches, in order.
+    /// Returns the number of batches, which are in order.
     fn batches(&self) -> usize;
 
-    /// Items of a batch, at least one.
+    /// Returns the number of items in a batch, at least one.
     fn items(&self, batch: usize) -> usize;
 
-    /// Bytes of all of it, about.
+    /// Returns the approximate total of bytes.
     fn bytes(&self) -> u64;
 
-    /// Threads that it takes to keep storage busy, where they wait for it, whatever cores there are; 0: nobody knows.
+    /// Returns the number of threads that keep storage busy if they wait for it, independent of the
+    /// cores; 0 if unknown.
     fn readers(&self) -> usize {
         0
     }
@@ -122,28 +128,28 @@ pub trait Cargo: Sync {
     /// Puts an item of a batch into its buffer.
     ///
     /// # Errors
-    /// Whatever ends the run.
+    /// Any error ends the run.
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()>;
 
-    /// All items of a batch are in its buffer: has it copied, in the stream. What is copied to is not freed before the
-    /// stream is through, or is leaked if that cannot be known. Called once for each batch, not necessarily in order, by
-    /// whichever thread filled it last.
+    /// Enqueues the copy of a batch whose items are all in its buffer. The destination is not freed
+    /// before the stream has finished, or is leaked if that cannot be known. Called once for each
+    /// batch, not necessarily in order, by the thread that filled it last.
     ///
     /// # Errors
-    /// Whatever ends the run.
+    /// Any error ends the run.
     fn send(&self, batch: usize, filled: Sent<'_>, stream: &Stream) -> Result<()>;
 }
 
-/// Why cargo did not arrive.
+/// Failure of a transfer.
 #[derive(Debug)]
 pub struct Failed {
     /// The first error.
     pub error: Error,
-    /// Whether copies may still be on their way: what they write to must not be freed.
+    /// True if copies may still be pending: their destination must not be freed.
     pub in_flight: bool,
 }
 
-/// Carries cargo to one device. May be used from many threads; each run has buffers of its own.
+/// Transfers cargo to one device. Thread-safe; each run has buffers of its own.
 #[derive(Debug)]
 pub struct Stager {
     context: Arc<Context>,
@@ -153,24 +159,26 @@ pub struct Stager {
 }
 
 impl Stager {
-    /// To a device. Nothing is allocated before it is needed.
+    /// Creates a stager for a device. Nothing is allocated before it is needed.
     pub fn new(context: &Arc<Context>) -> Self {
         Self::registering(context, 0)
     }
 
-    /// The same, with up to so many bytes of the memory that blocks lie in registered with the driver, once they have been
-    /// copied twice: from then on they are copied from where they lie.
+    /// Creates a stager that registers up to `registered_bytes` bytes of the memory of blocks with
+    /// the driver, once it has been copied twice. From then on, the device copies directly from
+    /// that memory.
     pub fn registering(context: &Arc<Context>, registered_bytes: usize) -> Self {
         Self::over(context, Slab::of_process(), registered_bytes, WORTH_COPIES)
     }
 
-    /// One that registers all memory that it meets.
+    /// Creates a stager that registers all memory that it encounters.
     #[cfg(test)]
     pub fn eager(context: &Arc<Context>) -> Self {
         Self::over(context, Slab::of_process(), usize::MAX, 0)
     }
 
-    /// The same, with at most so many bytes of a slab's regions registered, of those that were copied so often.
+    /// Creates a stager that registers up to `registered_bytes` bytes of a slab's regions, after
+    /// `worth_copies` copies.
     fn over(context: &Arc<Context>, slab: &Slab, registered_bytes: usize, worth_copies: usize) -> Self {
         let registered = Arc::new(Registered::new(context, registered_bytes, worth_copies));
         if registered_bytes > 0 {
@@ -181,51 +189,54 @@ impl Stager {
         Self { context: Arc::clone(context), pinned, device, registered }
     }
 
-    /// Bytes so far that the device copied from where they were read, without a copy of the host's before it.
+    /// Returns the total bytes that the device copied from their own memory, without a host copy
+    /// before it.
     pub fn direct_bytes(&self) -> u64 {
         self.registered.direct_bytes()
     }
 
-    /// The device's context.
+    /// Returns the context of the device.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// A buffer on the device of at least so many bytes, of no known content.
+    /// Returns a buffer on the device of at least `bytes` bytes, with undefined content.
     ///
     /// # Errors
-    /// No memory left on the device, not even without the buffers that are kept.
+    /// Returns an error if the device has no memory left, even after the kept buffers were freed.
     pub fn device_buffer(&self, bytes: usize) -> Result<DeviceBuf> {
         self.device.take(bytes, || DeviceBuf::new(&self.context, bytes))
     }
 
-    /// Gives a buffer back that nobody uses any more.
+    /// Takes back a buffer that has no user any more.
     pub fn keep_device_buffer(&self, buffer: DeviceBuf) {
         self.device.give(buffer);
     }
 
-    /// Lets go of device memory that is kept for the next run.
+    /// Frees device memory that is kept for the next run.
     pub fn trim(&self) {
         self.device.clear();
     }
 
-    /// The bytes of host memory that it brings to the device in a second, as columns are brought; by those of `from`, the
-    /// best of several `runs`.
+    /// Measures the bytes of host memory that are transferred to the device in a second, over the
+    /// path of columns. It transfers `from`, and returns the best of several `runs`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Returns the error of the device.
     ///
     /// # Panics
-    /// If there are less than 256 KiB of them.
+    /// Panics if `from` has less than 256 KiB.
     pub fn bytes_per_sec(&self, shape: Shape, from: &[u8], runs: usize) -> Result<f64> {
         Ok(from.len() as f64 / measure::measure(self, shape, from, runs)?.as_secs_f64().max(1e-9))
     }
 
-    /// Carries cargo. The caller consumes batches in their order: `consume` gets the number of one that was sent, and the event
-    /// that comes when it has arrived; it may have enough before the last. `shape` is used up to what the cargo needs.
+    /// Transfers cargo. The caller consumes batches in order: `consume` gets the number of a batch
+    /// that was sent, and the event that completes when it has arrived. It may stop before the
+    /// last. `shape` is reduced to what the cargo needs.
     ///
     /// # Errors
-    /// Of whoever failed first; [`onehop_pipeline::Error::Cancelled`] soon after `cancelled` was set.
+    /// Returns the first error; [`onehop_pipeline::Error::Cancelled`] soon after `cancelled` was
+    /// set.
     pub fn run<C: Cargo>(
         &self,
         cargo: &C,

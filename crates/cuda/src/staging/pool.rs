@@ -1,4 +1,4 @@
-//! Buffers that are kept for whoever needs some next.
+//! Pool of idle buffers for reuse.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::fused::Result;
 use crate::{DeviceBuf, PinnedBuf};
 
-/// Something with a length.
+/// A buffer with a length.
 pub(crate) trait Buffer {
     fn bytes(&self) -> usize;
 }
@@ -23,7 +23,7 @@ impl Buffer for DeviceBuf {
     }
 }
 
-/// Idle buffers, up to so many bytes of them.
+/// Idle buffers, up to a limit in bytes.
 pub(crate) struct Pool<B> {
     idle: Mutex<Vec<B>>,
     limit: usize,
@@ -44,8 +44,8 @@ impl<B: Buffer> Pool<B> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The smallest that has so many bytes, or a new one. If there is no memory for that, those that are kept are let go, and
-    /// it is tried once more.
+    /// Takes the smallest buffer of at least `bytes` bytes, or makes a new one. If that fails, the
+    /// kept buffers are freed, and it is tried once more.
     pub fn take(&self, bytes: usize, mut new: impl FnMut() -> crate::Result<B>) -> Result<B> {
         let mut idle = self.lock();
         let fitting = idle.iter().enumerate().filter(|(_, buffer)| buffer.bytes() >= bytes);
@@ -60,7 +60,7 @@ impl<B: Buffer> Pool<B> {
         }
     }
 
-    /// Keeps a buffer, if need be in the place of smaller ones.
+    /// Keeps a buffer, and frees the smallest ones above the limit.
     pub fn give(&self, buffer: B) {
         let mut gone = Vec::new();
         let mut idle = self.lock();
@@ -73,11 +73,11 @@ impl<B: Buffer> Pool<B> {
             gone.push(smallest);
         }
         drop(idle);
-        // Freed without the lock: it may wait for the device.
+        // Freed without the lock: freeing may wait for the device.
         drop(gone);
     }
 
-    /// Lets go of all; how many there were.
+    /// Frees all buffers, and returns their number.
     pub fn clear(&self) -> usize {
         let all = std::mem::take(&mut *self.lock());
         all.len()

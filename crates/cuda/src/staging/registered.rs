@@ -1,17 +1,19 @@
-//! Memory of blocks that the device copies from where it lies: regions of the slab ([`onehop_io::Slab`]) that are
-//! registered with the driver, which saves the host the copy into a pinned buffer.
+//! Memory of blocks that the device copies directly: regions of the slab ([`onehop_io::Slab`]) that
+//! are registered with the driver. This saves the host the copy into a pinned buffer.
 //!
-//! 1. The slab tells of its regions as they come and go ([`RegionWatch`]).
-//! 2. Bytes that were copied by the host are counted by region. When a region has been copied as often as
-//!    [`WORTH_COPIES`] times, all of it is registered: who reads something once registers nothing.
-//! 3. From then on its bytes are copied from where they are, until it is unmapped.
+//! 1. The slab notifies about its regions as they are mapped and unmapped ([`RegionWatch`]).
+//! 2. Bytes copied by the host are counted by region. After [`WORTH_COPIES`] copies of a region,
+//!    all of it is registered. Data that is read once therefore registers nothing.
+//! 3. From then on its bytes are copied from their own memory, until the region is unmapped.
 //!
 //! Invariants:
-//! - A region is registered once, and unregistered before it is unmapped: the slab says so while nobody has a buffer in it.
-//!   Copies that are on their way hold the blocks that they read ([`super::Room::hold`]), so that it is not unmapped.
-//! - Registered bytes are within a limit. Where that is reached, or the driver refuses, the host copies as ever; a driver
-//!   that has refused is not asked again.
-//! - What a sick device may still read stays registered, and its blocks are leaked by whoever had them copied.
+//! - A region is registered once, and unregistered before it is unmapped: the slab notifies while
+//!   it has no buffer in use. Pending copies hold the blocks that they read
+//!   ([`super::Room::hold`]), so that the region is not unmapped.
+//! - Registered bytes are limited. If the limit is reached, or the driver refuses, the host copies
+//!   as before. After a refusal, no further registration is attempted.
+//! - Memory that a failed device may still read stays registered, and the owner of a failed copy
+//!   leaks its blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,12 +28,13 @@ use crate::Context;
 use crate::driver::RegisteredMemory;
 use crate::queue::lose;
 
-/// How often the host has copied a region's bytes before it is registered: that takes about as long as copying it once.
+/// Number of host copies of a region before it is registered. Registration takes about as long as
+/// one copy.
 pub(super) const WORTH_COPIES: usize = 2;
-/// Fewer bytes are not worth a copy of their own to the device, however near they are.
+/// Least bytes that are worth a copy of their own to the device, even from registered memory.
 pub(super) const LEAST_BYTES: usize = 64 << 10;
 
-/// What is registered of a slab with one device's driver.
+/// Registered regions of a slab, with one device's driver.
 pub(super) struct Registered {
     context: Arc<Context>,
     limit_bytes: usize,
@@ -42,25 +45,25 @@ pub(super) struct Registered {
 
 #[derive(Default)]
 struct State {
-    /// By where they start.
+    /// Regions by start address.
     regions: BTreeMap<usize, Region>,
-    /// Of the regions that are registered, or about to be.
+    /// Bytes of the regions that are registered, or about to be.
     bytes: usize,
     is_refused: bool,
-    /// Nobody knows whether the device still reads some of it.
+    /// True if the device may still read some of it.
     is_lost: bool,
 }
 
 struct Region {
     end: usize,
-    /// Bytes of it that the host has copied.
+    /// Bytes of the region that the host has copied.
     copied_bytes: usize,
     memory: Memory,
 }
 
 enum Memory {
     Plain,
-    /// Somebody is about to register it.
+    /// A thread is about to register it.
     Busy,
     Registered(RegisteredMemory),
 }
@@ -72,7 +75,8 @@ impl fmt::Debug for Registered {
 }
 
 impl Registered {
-    /// Nothing, and at most so many bytes of regions that were copied so often. To be given to a slab's watch.
+    /// Creates an empty state with a limit in bytes and a number of copies before registration. The
+    /// slab watches it.
     pub fn new(context: &Arc<Context>, limit_bytes: usize, worth_copies: usize) -> Self {
         let (state, direct_bytes) = (Mutex::default(), AtomicU64::new(0));
         Self { context: Arc::clone(context), limit_bytes, worth_copies, state, direct_bytes }
@@ -82,8 +86,9 @@ impl Registered {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the device can copy from these bytes, of a buffer that somebody has. May register their region, which takes
-    /// some milliseconds; others are told meanwhile that it cannot.
+    /// Returns true if the device can copy from these bytes, which lie in a buffer in use. May
+    /// register their region, which takes some milliseconds; meanwhile it returns false to other
+    /// threads.
     pub fn covers(&self, bytes: &[u8]) -> bool {
         let start = bytes.as_ptr() as usize;
         let mut state = self.lock();
@@ -108,8 +113,9 @@ impl Registered {
         region.memory = Memory::Busy;
         *registered_bytes += addresses.len();
         drop(state);
-        // SAFETY: the slab keeps the region mapped while somebody has a buffer in it, as the caller has, and says so before
-        // it is unmapped; nobody else in the process registers the slab's regions with this context, once for each place.
+        // SAFETY: the slab keeps the region mapped while a buffer in it is in use, as the caller's
+        // is, and notifies before it is unmapped. Nothing else in the process registers the slab's
+        // regions with this context, and each region is registered once.
         let outcome = unsafe { RegisteredMemory::new(&self.context, addresses.clone()) };
         let mut state = self.lock();
         let is_registered = outcome.is_ok();
@@ -126,13 +132,13 @@ impl Registered {
         is_registered
     }
 
-    /// Blocks are leaked that the device may still read: nothing is unregistered on its own account any more.
+    /// Stops unregistering, because blocks that the device may still read are leaked.
     pub fn lose(&self) {
         let mut state = self.lock();
         (state.is_lost, state.is_refused) = (true, true);
     }
 
-    /// Unregisters everything, whose regions may be unmapped at the same time: they wait for it.
+    /// Unregisters everything. A concurrent unmapping of a region waits for it.
     pub fn close(&self) {
         let mut state = self.lock();
         let regions = std::mem::take(&mut state.regions);
@@ -142,7 +148,7 @@ impl Registered {
         }
     }
 
-    /// Bytes so far that the host need not copy.
+    /// Returns the total bytes that the host did not copy.
     pub fn direct_bytes(&self) -> u64 {
         self.direct_bytes.load(Relaxed)
     }

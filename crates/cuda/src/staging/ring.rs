@@ -1,12 +1,13 @@
-//! The ring: who fills, sends and consumes which batch when.
+//! The ring: the order in which threads fill, send and consume batches.
 //!
-//! 1. Items are taken in order, by whichever thread is free. The first item of batch `b` is taken when its slot, `b` modulo
-//!    the number of slots, is *open*: batch `b - slots` was consumed, and the event behind its copy has come.
-//! 2. Whoever fills the last item of a batch sends it and records its event.
+//! 1. Idle threads take items in order. The slot of batch `b` is `b` modulo the number of slots.
+//!    Its first item is taken when the slot is *open*: batch `b - slots` was consumed, and the
+//!    event behind its copy has completed.
+//! 2. The thread that fills the last item of a batch sends it and records its event.
 //! 3. The caller's thread consumes batches in order. Without helpers it fills them as well.
 //!
-//! Helpers wait for the caller and for copies, the caller waits for helpers: somebody always has something to do, or there is
-//! an error, which everybody waits for too.
+//! Helpers wait for the caller and for copies, and the caller waits for helpers. At least one of
+//! them always has work, or there is an error, which wakes all waiters.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -22,18 +23,18 @@ use crate::fused::{Error, Result};
 use crate::queue::lose;
 use crate::{Event, PinnedBuf, Stream};
 
-/// What failed when a copy did.
+/// Attempt named in errors of copies.
 const COPYING: &str = "copying columns to the GPU";
 
-/// A pinned buffer while it is filled, by several threads at once.
+/// A pinned buffer that several threads fill concurrently.
 pub struct Room {
     buffer: PinnedBuf,
     start: *mut u8,
-    /// Bytes that may be used: the buffer may have more.
+    /// Usable bytes: the buffer may have more.
     len: usize,
     used: AtomicUsize,
     slot: usize,
-    /// What is not copied into it.
+    /// Memory that is not copied into the buffer.
     registered: Arc<Registered>,
     direct: Mutex<Direct>,
 }
@@ -44,33 +45,34 @@ impl fmt::Debug for Room {
     }
 }
 
-/// Bytes that the device copies from where they are: their places in the buffer stay empty.
+/// Bytes that the device copies from their own memory: their places in the buffer stay empty.
 #[derive(Default)]
 struct Direct {
     runs: Vec<DirectRun>,
-    /// What they lie in.
+    /// Owners of that memory.
     held: Vec<Box<dyn Send>>,
 }
 
 #[derive(Clone, Copy)]
 struct DirectRun {
-    /// In the buffer.
+    /// Offset in the buffer.
     at: usize,
     len: usize,
     from: *const u8,
 }
 
-/// Where bytes went.
+/// Result of putting bytes into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// Into the buffer.
+    /// The bytes were copied into the buffer.
     Copied,
-    /// Nowhere: they are copied to the device from where they are, as if they lay in the buffer.
+    /// The bytes were not copied. The device copies them from their own memory, as if they were in
+    /// the buffer.
     Direct,
 }
 
-// SAFETY: `start` is the buffer's own memory, of which every byte is given to one thread at most; a run's bytes are read by
-// whoever sends the batch, and held until it has arrived.
+// SAFETY: `start` is the buffer's own memory, each byte of which is given to one thread at most.
+// The sender of the batch reads the bytes of runs, which are held until it has arrived.
 unsafe impl Send for Room {}
 // SAFETY: as above.
 unsafe impl Sync for Room {}
@@ -86,44 +88,45 @@ impl Room {
         self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is in it, and nobody reads what was.
+    /// Empties the room. No copy reads its previous content any more.
     fn open(&self) {
         self.used.store(0, Relaxed);
         let before = std::mem::take(&mut *self.direct());
-        // Without the lock: buffers go back to where they are from.
+        // Outside of the lock: dropping the owners returns their buffers.
         drop(before);
     }
 
-    /// Which slot of the ring it is.
+    /// Returns the slot in the ring.
     pub fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Copies bytes into the buffer and says where they begin, which is a multiple of [`ALIGNMENT`]. `None` if there is no
-    /// room for them.
+    /// Copies bytes into the buffer and returns their offset, a multiple of [`ALIGNMENT`]. `None`
+    /// if there is no room for them.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
         let mut region = self.reserve(bytes.len())?;
         region.put(bytes)?;
         Some(region.at)
     }
 
-    /// As [`Room::put`], but without a copy if the device can do it from where the bytes are.
+    /// Puts bytes as [`Room::put`] does, but without a host copy if the device can read them
+    /// directly.
     ///
     /// # Safety
-    /// As of [`Region::put_held`].
+    /// As for [`Region::put_held`].
     pub unsafe fn put_held(&self, bytes: &[u8]) -> Option<(usize, Put)> {
         let mut region = self.reserve(bytes.len())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let (_, put) = unsafe { region.put_held(bytes)? };
         Some((region.at, put))
     }
 
-    /// Keeps what bytes lie in that were [`Put::Direct`], until the batch has arrived.
+    /// Keeps the owner of bytes that were [`Put::Direct`], until the batch has arrived.
     pub fn hold(&self, what: impl Send + 'static) {
         self.direct().held.push(Box::new(what));
     }
 
-    /// So many bytes of the buffer, to put several things one behind the other.
+    /// Reserves bytes of the buffer, for several puts one after the other.
     pub fn reserve(&self, bytes: usize) -> Option<Region<'_>> {
         let len = bytes.checked_next_multiple_of(ALIGNMENT)?;
         let after = |used: usize| used.checked_add(len).filter(|end| *end <= self.len);
@@ -142,23 +145,25 @@ pub struct Region<'a> {
 }
 
 impl Region<'_> {
-    /// Copies bytes behind those that are there, and says where in the region they begin, which is a multiple of
+    /// Appends a copy of the bytes and returns their offset in the region, a multiple of
     /// [`ALIGNMENT`]. `None` if there is no room for them.
     ///
-    /// This is the one copy that the host makes.
+    /// This is the only copy that the host makes.
     pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         let begin = self.take(bytes.len())?;
-        // SAFETY: the range lies in the region, which lies in the buffer, and in no other that was given away since the
-        // buffer was opened; nobody reads it before all items are in it.
+        // SAFETY: the range lies in the region, which lies in the buffer, and in no other region
+        // since the buffer was opened. There is no reader before all items are in it.
         unsafe { self.room.start.add(self.at + begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(begin)
     }
 
-    /// As [`Region::put`], but without a copy if the device can do it from where the bytes are.
+    /// Puts bytes as [`Region::put`] does, but without a host copy if the device can read them
+    /// directly.
     ///
     /// # Safety
-    /// The bytes are those of a buffer that somebody has. If they were [`Put::Direct`], they are neither changed nor freed
-    /// before the batch has arrived: what they lie in is given to [`Room::hold`] before the item is done.
+    /// The bytes lie in a buffer that is in use. If they were [`Put::Direct`], they are neither
+    /// changed nor freed before the batch has arrived: their owner is given to [`Room::hold`]
+    /// before the item is done.
     pub unsafe fn put_held(&mut self, bytes: &[u8]) -> Option<(usize, Put)> {
         if bytes.len() < LEAST_BYTES || bytes.len() > self.len - self.used || !self.room.registered.covers(bytes) {
             return Some((self.put(bytes)?, Put::Copied));
@@ -169,7 +174,7 @@ impl Region<'_> {
         Some((begin, Put::Direct))
     }
 
-    /// Room for so many bytes behind those that are there.
+    /// Reserves bytes behind those that are there.
     fn take(&mut self, len: usize) -> Option<usize> {
         let begin = self.used;
         if len > self.len - begin {
@@ -179,28 +184,28 @@ impl Region<'_> {
         Some(begin)
     }
 
-    /// Where in the buffer it is, and bytes of it that have been filled.
+    /// Returns the offset in the buffer, and the filled bytes.
     pub fn filled(&self) -> (usize, usize) {
         (self.at, self.used)
     }
 }
 
-/// A buffer that is full.
+/// A full buffer.
 #[derive(Debug)]
 pub struct Sent<'a> {
-    /// To put what is made of all items together.
+    /// Destination for the combined result of all items.
     pub room: &'a Room,
 }
 
 impl Sent<'_> {
-    /// Copies a part of it to the device, some time; `bytes` is cut off where what was put there ends.
+    /// Enqueues a copy of a part to the device. `bytes` is cut off at the end of the content.
     ///
     /// # Safety
-    /// So many bytes of the device lie at `to`, are not freed, and are used by nobody else until the stream is through with
-    /// it.
+    /// That many bytes of the device lie at `to`. They are not freed, and have no other user, until
+    /// the stream has finished the copy.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Returns the error of the driver.
     pub unsafe fn copy(&self, to: u64, from: usize, bytes: usize, stream: &Stream) -> crate::Result<()> {
         let used = self.bytes();
         let (from, end) = (from.min(used), from.saturating_add(bytes).min(used));
@@ -215,13 +220,15 @@ impl Sent<'_> {
         for run in runs.into_iter().chain([nothing]) {
             if at < run.at {
                 let place = to + (at - from) as u64;
-                // SAFETY: the range lies in the buffer, which is opened again, or freed, only when the event behind this
-                // copy has come or the stream was waited for; the rest is the caller's promise.
+                // SAFETY: the range lies in the buffer, which is reopened or freed only after the
+                // event behind this copy has completed or the stream was waited for; the caller
+                // guarantees the rest.
                 unsafe { stream.copy_to_device(place, self.room.start.add(at), run.at - at)? };
             }
             if run.len > 0 {
                 let place = to + (run.at - from) as u64;
-                // SAFETY: whoever put the bytes there has had them held as long as the buffer is.
+                // SAFETY: the thread that put these bytes has had them held as long as the buffer
+                // is.
                 unsafe { stream.copy_to_device(place, run.from, run.len)? };
             }
             at = (run.at + run.len).next_multiple_of(ALIGNMENT);
@@ -229,7 +236,7 @@ impl Sent<'_> {
         Ok(())
     }
 
-    /// Bytes that were put there.
+    /// Returns the bytes of the content.
     pub fn bytes(&self) -> usize {
         self.room.used.load(Relaxed)
     }
@@ -242,23 +249,23 @@ struct Slot {
     copied: Event,
 }
 
-/// Where everybody is.
+/// Progress of all threads.
 #[derive(Debug)]
 struct State {
-    /// The next item to be taken.
+    /// Next item to be taken.
     batch: usize,
     item: usize,
-    /// Batches that are open or over.
+    /// Number of batches that were opened.
     opened: usize,
-    /// Whether somebody is waiting for the next slot's copy.
+    /// True while a thread waits for the copy of the next slot.
     is_opening: bool,
-    /// Batches that the caller has consumed.
+    /// Number of batches that the caller has consumed.
     consumed: usize,
-    /// Of each slot: items that are not in it yet, and the batch that was sent last.
+    /// By slot: items that are not in it yet, and the batch that was sent last.
     left: Vec<usize>,
     sent: Vec<Option<usize>>,
     error: Option<Error>,
-    /// Somebody failed, or the caller has enough.
+    /// True after a failure, or once the caller has stopped.
     is_over: bool,
 }
 
@@ -271,10 +278,10 @@ struct Ring<'a, C> {
     changed: Condvar,
 }
 
-/// What somebody may do next.
+/// Next action of a thread.
 enum Next {
     Item(usize, usize),
-    /// Nothing now.
+    /// No item is available now.
     Wait,
     Nothing,
 }
@@ -301,7 +308,7 @@ impl<C: Cargo> Ring<'_, C> {
         batch % self.slots.len()
     }
 
-    /// The next item, once its slot is open.
+    /// Returns the next item, once its slot is open.
     fn next(&self) -> Next {
         if self.cancelled.load(Relaxed) {
             self.fail(Error::Pipeline(PipelineError::Cancelled));
@@ -354,7 +361,7 @@ impl<C: Cargo> Ring<'_, C> {
         Ok(())
     }
 
-    /// Does one thing; whether there may be more to do.
+    /// Executes one action. Returns true if there may be more to do.
     fn step(&self) -> bool {
         match self.next() {
             Next::Item(batch, item) => {
@@ -377,14 +384,14 @@ impl<C: Cargo> Ring<'_, C> {
         }
     }
 
-    /// What a helper does.
+    /// Loop of a helper thread.
     fn help(&self) {
-        // Who waits for a thread that is gone waits for good.
+        // Without this, waiters for a thread that has panicked would wait forever.
         let _gone = OnPanic(|| self.fail(died("a thread that loads columns")));
         while self.step() {}
     }
 
-    /// Waits for a batch to be sent; whether it was.
+    /// Waits until a batch is sent. Returns false if the run is over instead.
     fn is_sent(&self, batch: usize, has_helpers: bool) -> bool {
         let slot = self.slot_of(batch);
         loop {
@@ -424,7 +431,7 @@ fn died(who: &str) -> Error {
     Error::Pipeline(PipelineError::Invalid(format!("{who} has panicked")))
 }
 
-/// Does something if the thread panics.
+/// Calls a function if the thread panics.
 struct OnPanic<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnPanic<F> {
@@ -435,7 +442,7 @@ impl<F: FnMut()> Drop for OnPanic<F> {
     }
 }
 
-/// What copies may be reading, and the stream that they are in.
+/// Buffers that copies may be reading, and the stream of the copies.
 #[derive(Debug)]
 struct Held {
     slots: Vec<Slot>,
@@ -443,14 +450,14 @@ struct Held {
 }
 
 impl Held {
-    /// Slots of a ring, as many as there is memory for.
+    /// Allocates the slots of a ring, as many as there is memory for.
     fn new(stager: &Stager, shape: Shape, batches: usize) -> Result<Self> {
         let bytes = shape.buffer_bytes();
         let mut held = Self { slots: Vec::new(), stream: Stream::new(&stager.context)? };
         for number in 0..shape.slots.min(batches).max(1) {
             let buffer = match stager.pinned.take(bytes, || PinnedBuf::zeroed(&stager.context, bytes)) {
                 Ok(buffer) => buffer,
-                // Fewer do as well, with less at once.
+                // Fewer slots are sufficient, with less concurrency.
                 Err(_) if number > 0 => break,
                 Err(e) => return Err(e),
             };
@@ -462,7 +469,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Waits until nothing is on its way, and gives the buffers back.
+    /// Waits until no copy is pending, and returns the buffers.
     fn settle(mut self, stager: &Stager) -> crate::Result<()> {
         self.stream.synchronize()?;
         std::mem::take(&mut self.slots).into_iter().for_each(|slot| stager.pinned.give(slot.room.buffer));
@@ -504,10 +511,10 @@ pub(super) fn run<C: Cargo>(
     let ring = Ring { cargo, cancelled, slots: &held.slots, stream: &held.stream, state, changed };
     thread::scope(|scope| {
         let helper = || thread::Builder::new().name("onehop-stage".into()).spawn_scoped(scope, || ring.help());
-        // A system that has no thread left has this one.
+        // If the system has no thread left, the caller's thread works alone.
         let started: Vec<_> = (0..helpers).map_while(|_| helper().ok()).collect();
         ring.consume(!started.is_empty(), consume);
-        // One that died has said so.
+        // A thread that panicked has reported it.
         started.into_iter().for_each(|helper| drop(helper.join()));
     });
     let error = ring.state.into_inner().unwrap_or_else(PoisonError::into_inner).error;

@@ -1,5 +1,5 @@
-//! The ring by itself, with a device that does nothing before it is waited for: what arrives is what was put in, memory is
-//! bounded, and whatever fails leaves nothing behind.
+//! The ring by itself, with a device that does nothing before it is waited for. The content arrives
+//! intact, memory is bounded, and failures leave nothing behind.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use super::*;
 use crate::fake::{Answer, Call, Fault, Machine};
 use crate::queue::lose;
 
-/// Bytes of an item: its own, and not two alike.
+/// Returns the bytes of an item, which differ between items.
 fn item_bytes(batch: usize, item: usize) -> Vec<u8> {
     let len = 1 + (batch * 131 + item * 977) % 3000;
     (0..len).map(|at| (batch * 7 + item * 13 + at) as u8).collect()
@@ -24,7 +24,7 @@ struct Numbered {
     device: DeviceBuf,
     slots: usize,
     consumed: AtomicUsize,
-    /// Where in its batch an item lies.
+    /// Offset of each item in its batch.
     places: Mutex<BTreeMap<(usize, usize), usize>>,
     filled: AtomicUsize,
     fails: Option<(usize, usize)>,
@@ -101,7 +101,8 @@ impl Cargo for Numbered {
 
     fn send(&self, batch: usize, filled: Sent<'_>, stream: &Stream) -> Result<()> {
         let to = self.device.address() + (batch * BATCH_BYTES) as u64;
-        // SAFETY: each batch has a place of its own in the buffer, which lives longer than the run, or is leaked.
+        // SAFETY: each batch has a place of its own in the buffer, which outlives the run, or is
+        // leaked.
         unsafe { filled.copy(to, 0, filled.bytes(), stream)? };
         Ok(())
     }
@@ -111,7 +112,7 @@ fn shape(slots: usize, threads: usize) -> Shape {
     Shape { batch_bytes: BATCH_BYTES, slots, threads }
 }
 
-/// Nothing was done that must not be done, and all that lives is what is given.
+/// Asserts that there were no violations, and that `living` resources are alive.
 fn is_clean(machine: &Machine, living: usize) {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert_eq!(machine.living().len(), living, "{:?}", machine.living());
@@ -196,7 +197,8 @@ fn cancelling_stops_it_soon() {
             let cargo = Numbered { cancels: Some((20, AtomicBool::new(false))), ..Numbered::new(&context, 100, 3) };
             let Err(Failed { error, in_flight: false }) = cargo.run(&stager, shape(3, threads)) else { panic!() };
             assert!(matches!(error, Error::Pipeline(PipelineError::Cancelled)));
-            // A thread may be in the midst of one item as the twentieth is finished, and begin one more before it sees the flag.
+            // A thread may be within one item when the twentieth is finished, and begin one more
+            // before it sees the flag.
             let (most, filled) = (20 + 2 * threads.max(1), cargo.filled.load(SeqCst));
             assert!(filled <= most, "{filled} of at most {most}");
         }
@@ -223,7 +225,7 @@ fn the_caller_may_have_enough() {
     is_clean(machine, 0);
 }
 
-/// Every call of the driver that fails once, at every place.
+/// Each driver call fails once, at every position.
 #[test]
 fn a_driver_that_fails_is_an_error_and_nothing_is_left() {
     let (machine, context) = Machine::start();
@@ -261,7 +263,8 @@ fn what_cannot_be_waited_for_is_not_freed() {
         crate::queue::lose(cargo.device);
         machine.set_faults(&[]);
     }
-    // Two pinned buffers, their events, and what they were copied to; a stream is told to end all the same.
+    // Two pinned buffers with their events, and the destination. The stream is destroyed all the
+    // same.
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     let of = |what: &str| machine.living().iter().filter(|one| **one == what).count();
     assert_eq!((of("pinned memory"), of("device memory")), (2, 1), "{:?}", machine.living());
@@ -331,14 +334,14 @@ fn a_pool_keeps_the_largest_up_to_its_limit() {
     [10, 40, 50].into_iter().for_each(|bytes| pool.give(Bytes(bytes)));
     assert_eq!(take(20), 40);
     pool.give(Bytes(60));
-    // Ten and fifty and sixty are too much: the smallest go.
+    // Ten, fifty and sixty exceed the limit: the smallest are freed.
     assert_eq!((take(1), take(1)), (60, 1));
     pool.give(Bytes(30));
     let mut tries = 0;
     let full = || crate::Error::System { what: "memory".into(), reason: "there is none".into() };
     let outcome = pool.take(70, || Err::<Bytes, _>(full()));
     assert!(outcome.is_err());
-    // What was kept was let go for it.
+    // The kept buffers were freed for it.
     let outcome = pool.take(5, || {
         tries += 1;
         Ok(Bytes(5))
@@ -346,7 +349,8 @@ fn a_pool_keeps_the_largest_up_to_its_limit() {
     assert!(outcome.is_ok() && tries == 1);
 }
 
-/// Blocks in buffers of a slab, which nobody but the ring holds when they are put in; what comes next has their memory.
+/// Blocks in buffers of a slab that only the ring holds after they were put in. Later buffers reuse
+/// their memory.
 struct Blocks {
     slab: Arc<Slab>,
     batches: usize,
@@ -356,7 +360,7 @@ struct Blocks {
 
 const BLOCK_BYTES: usize = 256 << 10;
 const BLOCKS: usize = 4;
-/// A region, and all that is registered.
+/// Size of a region, and limit of the registered bytes.
 const REGION_BYTES: usize = 8 << 20;
 
 fn block_bytes(batch: usize, item: usize) -> Vec<u8> {
@@ -369,7 +373,7 @@ impl Blocks {
         Self { slab: Slab::new(REGION_BYTES), batches, device, places: Mutex::default() }
     }
 
-    /// Something small comes with every block.
+    /// Each block comes with a small put.
     fn batch_bytes() -> usize {
         BLOCKS * (BLOCK_BYTES + ALIGNMENT)
     }
@@ -409,13 +413,13 @@ impl Cargo for Blocks {
         block.copy_from_slice(&block_bytes(batch, item));
         let mut region = room.reserve(BLOCK_BYTES + ALIGNMENT).unwrap();
         region.put(&[batch as u8, item as u8, 77]).unwrap();
-        // SAFETY: the block is held if it is read, and nobody writes to it.
+        // SAFETY: the block is held if it is read, and has no writer.
         let (_, put) = unsafe { region.put_held(&block) }.unwrap();
         self.places.lock().unwrap().insert((batch, item), region.filled().0 + ALIGNMENT);
         if put == Put::Direct {
             room.hold(block);
         }
-        // Whoever has the memory next.
+        // The next user of the memory.
         if let Some(mut next) = self.slab.buffer(BLOCK_BYTES) {
             next.fill(0xee);
         }
@@ -430,8 +434,8 @@ impl Cargo for Blocks {
     }
 }
 
-/// After so many blocks their region is registered, and the others are copied from where they are. It is unregistered once,
-/// by whoever is gone first: the stager, or the region.
+/// After enough blocks, their region is registered, and the others are copied from their own
+/// memory. It is unregistered once, when the stager or the region is dropped, whichever is first.
 #[test]
 fn blocks_are_copied_from_where_they_lie() {
     for threads in [0, 3] {
@@ -444,7 +448,7 @@ fn blocks_are_copied_from_where_they_lie() {
             let [(start, bytes)] = machine.registered()[..] else { panic!("{:?}", machine.registered()) };
             assert_eq!(bytes, REGION_BYTES);
             assert!(cargo.slab.is_in_region(start as *const u8, bytes));
-            // All but those that it took to find out, and what came while it was registered.
+            // All but the copies before the registration, and those during it.
             let all = batches * BLOCKS * BLOCK_BYTES;
             let direct = stager.direct_bytes() as usize;
             assert!(direct > 0 && direct <= all - 2 * REGION_BYTES + BLOCK_BYTES, "{direct} of {all}");
@@ -483,7 +487,8 @@ fn what_cannot_be_registered_is_copied_by_the_host() {
     }
 }
 
-/// A device that does not answer may still read: what it reads stays where it is, and registered.
+/// A device that does not respond may still read: the memory that it reads stays mapped and
+/// registered.
 #[test]
 fn what_a_sick_device_may_read_stays_registered() {
     let (machine, context) = Machine::start();
@@ -503,7 +508,7 @@ fn what_a_sick_device_may_read_stays_registered() {
     lose(cargo.device);
 }
 
-/// Who waits for storage takes no core from others.
+/// Threads that wait for storage take no core from others.
 #[test]
 fn as_many_threads_as_keep_storage_busy() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);

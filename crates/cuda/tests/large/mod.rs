@@ -1,5 +1,5 @@
-//! Join tables and groups that take more memory than there is: for what checks that they are there in parts, and what measures
-//! it.
+//! Join tables and groups that exceed the memory, for the checks and the measurements of
+//! partitioned execution.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use onehop_pipeline::{Expr, Source};
 
 use super::star::stored;
 
-/// A query that does not fit: its name, its program, and what it reads.
+/// A query that does not fit: its name, its program, and its sources.
 pub type Large = (String, Program, Vec<Arc<dyn Source>>);
 
-/// Join tables and groups of about twice so many bytes, by keys that are so far apart.
+/// Returns queries with join tables and groups of about twice `bytes` bytes, whose keys are `apart`
+/// apart.
 pub fn queries(bytes: u64, apart: i64) -> Vec<Large> {
-    // A dense table has a bit and eight bytes for a key; a hashed one two to four slots of twenty for a row. Groups have two
-    // words each, or one to two places of three.
+    // A dense table takes a bit and eight bytes for a key; a hashed one two to four slots of twenty
+    // bytes for a row. Groups take two words each, or one to two slots of three.
     let (name, key_bytes) = if apart == 1 { ("dense", 8.125) } else { ("hashed", 60.0) };
     let keys = (2.0 * bytes as f64 / key_bytes) as i64;
     let groups = (2.0 * bytes as f64 / if apart == 1 { 16.0 } else { 30.0 }) as i64;
-    // An odd factor visits every remainder of a power of two once: keys come in no order.
+    // An odd factor visits every remainder of a power of two once: the keys are not sorted.
     let places = (keys as u64).next_power_of_two();
     let shuffled = (0..places).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (places - 1)) as i64);
     let of_table: Vec<i64> = shuffled.filter(|key| *key < keys).map(|key| key * apart).collect();
@@ -31,7 +32,7 @@ pub fn queries(bytes: u64, apart: i64) -> Vec<Large> {
         let mixed = (row as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
         ((u128::from(mixed ^ mixed >> 29) * below as u128) >> 64) as i64
     };
-    // Every tenth finds nothing.
+    // Every tenth row finds nothing.
     let probing = (0..rows).map(|row| noise(row, keys + keys / 10) * apart).collect();
     let grouped = (0..rows).map(|row| noise(row ^ 0x55, groups) * apart).collect();
     let facts = stored("facts", vec![probing, grouped, (0..rows as i64).map(|row| row % 1000).collect()]);
@@ -75,7 +76,7 @@ pub fn queries(bytes: u64, apart: i64) -> Vec<Large> {
     ]
 }
 
-/// Something of all rows that does not depend on their order.
+/// Returns a digest of all rows that is independent of their order.
 pub fn digest(chunks: &[Vec<ResultColumn>]) -> (usize, u128) {
     let mut digest = (0usize, 0u128);
     for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {

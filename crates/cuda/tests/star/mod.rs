@@ -1,5 +1,5 @@
-//! A star schema like SSB's, of random rows, and the shapes of four of its queries: for what checks kernels and what
-//! measures them.
+//! A star schema like that of SSB, with random rows, and the shapes of four of its queries, for
+//! checks and measurements of kernels.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::fmt;
@@ -13,10 +13,10 @@ use onehop_pipeline::{ArithmeticOp, Block, Bounds, CompareOp, Domain, Expr, Inte
 use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 const BIGINT: Bounds = Bounds { min: i64::MIN as i128, max: i64::MAX as i128, type_name: "BIGINT" };
-/// Rows of a segment, at most.
+/// Maximum rows of a segment.
 const SEGMENT_ROWS: usize = 1 << 22;
 
-/// The tables.
+/// Tables of the schema.
 pub struct Star {
     pub lineorder: Arc<dyn Source>,
     date: Arc<dyn Source>,
@@ -25,7 +25,7 @@ pub struct Star {
     customer: Arc<dyn Source>,
 }
 
-/// A query's name, its program, and the sources that it numbers.
+/// A query's name, its program, and its numbered sources.
 pub type Query = (&'static str, Program, Vec<Arc<dyn Source>>);
 
 struct Random(u64);
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Columns of integers, as segments.
+/// Returns columns of integers, stored as segments.
 pub fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
     let fields = (0..columns.len()).map(|n| Field::new(format!("c{n}"), DataType::Int64, false));
@@ -64,7 +64,7 @@ pub fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
     Arc::new(SegmentSource::new(name, Arc::new(blocks), &types, cache, ledger, 0).unwrap())
 }
 
-/// Days of seven years as numbers like 19920131.
+/// Returns the days of seven years as numbers like 19920131, with their years.
 fn dates() -> Vec<(i64, i64)> {
     let length = |year: i64, month: i64| match month {
         2 => 28 + i64::from(year.rem_euclid(4) == 0),
@@ -86,7 +86,8 @@ fn between(register: usize, low: i64, high: i64) -> Step {
     ]))
 }
 
-/// A table by a key, of rows whose second column lies within limits, with the third for payload if it is wanted.
+/// Builds a table by a key, from rows whose second column lies within limits, optionally with the
+/// third as payload.
 fn build(source: usize, columns: [usize; 3], limits: Option<(i64, i64)>, has_payload: bool) -> Pipeline {
     let steps = limits.map(|(low, high)| between(1, low, high)).into_iter().collect();
     let payload = if has_payload { vec![r(2)] } else { vec![] };
@@ -99,7 +100,8 @@ fn probe(table: usize, key: usize, has_payload: bool) -> Step {
 }
 
 impl Star {
-    /// So many rows, and tables beside them as of the scale factor that has 6,000,000 times `scale`.
+    /// Creates `rows` fact rows, and dimension tables of scale factor `scale`, which stands for
+    /// 6,000,000 times `scale` fact rows.
     pub fn new(rows: usize, scale: f64) -> Self {
         let of = |count: f64| ((count * scale) as usize).max(50);
         let parts = if scale >= 1.0 { (200_000.0 * (1.0 + scale.log2())) as usize } else { of(200_000.0) };
@@ -127,7 +129,8 @@ impl Star {
         );
         let mut dimension = |name: &str, rows: usize, of: &[usize]| {
             let mut columns = vec![(1..=rows as i64).collect::<Vec<_>>()];
-            // From the narrow to the wide, each a part of the one before.
+            // Attributes from coarse to fine: each value of one lies within one value of the
+            // attribute before it.
             let widest = of.last().copied().unwrap_or(1);
             let values: Vec<i64> = (0..rows).map(|_| random.below(widest)).collect();
             columns.extend(of.iter().map(|n| values.iter().map(|value| value * *n as i64 / widest as i64).collect()));
@@ -142,7 +145,7 @@ impl Star {
         }
     }
 
-    /// The shape of query 1.1, of a year, and of discounts and quantities within limits.
+    /// Returns the shape of query 1.1, for a year, and for discounts and quantities within limits.
     pub fn query_1(&self, year: i64, discounts: (i64, i64), quantities: (i64, i64)) -> Query {
         let revenue = Expr::arithmetic(ArithmeticOp::Mul, r(3), r(1), BIGINT);
         let limits = [probe(0, 0, false), between(1, discounts.0, discounts.1), between(2, quantities.0, quantities.1)];
@@ -158,7 +161,8 @@ impl Star {
         ("Q1.1", Program { pipelines }, vec![Arc::clone(&self.lineorder), Arc::clone(&self.date)])
     }
 
-    /// The shapes of queries 1.1, 2.1, 3.1 and 4.1, and of TPC-H's first, whose few groups all rows come to.
+    /// Returns the shapes of queries 1.1, 2.1, 3.1 and 4.1, and of TPC-H's first, whose rows fall
+    /// into few groups.
     pub fn queries(&self) -> Vec<Query> {
         let [lineorder, date, part, supplier, customer] =
             [&self.lineorder, &self.date, &self.part, &self.supplier, &self.customer].map(Arc::clone);
@@ -232,8 +236,8 @@ impl Star {
     }
 }
 
-/// The same rows so many times: tables of any size in a moment, each copy of them in memory of its own once it is on a
-/// device.
+/// Repeats the same rows: tables of any size at little cost. On a device, each copy has memory of
+/// its own.
 pub struct Repeated {
     source: Arc<dyn Source>,
     times: usize,

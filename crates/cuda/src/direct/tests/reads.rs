@@ -1,5 +1,5 @@
-//! Whoever reads, the bytes come to be where plans say; what fails on the way is told, and nothing is used again that something
-//! may still touch.
+//! With any reader, the bytes arrive at the planned places. Failures are reported, and memory that
+//! a pending operation may still use is never reused.
 
 use std::ops::Range;
 use std::thread;
@@ -11,7 +11,7 @@ use super::*;
 use crate::fake::{Answer, Call, Machine, Order};
 use crate::fused::Result;
 
-/// A device, and bytes in a file.
+/// A device, and a file of known content.
 struct Stored {
     machine: &'static Machine,
     context: Arc<Context>,
@@ -35,12 +35,12 @@ impl Stored {
         Self { machine, context, direct, compiler, bytes, folder }
     }
 
-    /// Past the page cache where the file system will.
+    /// Opens the file past the page cache if the file system supports it.
     fn file(&self) -> Arc<LocalFile> {
         Arc::new(LocalFile::open(&self.folder.path().join("0.seg"), RequestedPath::PreferHostDirect).unwrap())
     }
 
-    /// Read with some buffers, and misread.
+    /// Returns an origin with these buffers that injects faults.
     fn bounced(&self, bounces: &Arc<Bounces>, faults: Vec<Fault>) -> Origin {
         Origin::Bounced(Arc::new(Bounced::new(Arc::new(Faulty::new(self.file(), faults)), bounces)))
     }
@@ -54,11 +54,12 @@ impl Stored {
         Origin::Cufile(Arc::new(CufileFile::new(cufile, self.file()).unwrap()))
     }
 
-    /// Chunks of the file, by so many blocks, each on a page; the last ends where the file does.
+    /// Returns a plan for random chunks of the file in `blocks` blocks, each chunk on a page. The
+    /// last ends where the file does.
     fn plan(&self, random: &mut Random, file: &Origin, blocks: usize) -> (Plan, Vec<Wanted>) {
         let mut chunk = || {
             let page = random.word() as usize % (STORED_BYTES / 4096);
-            // A few are longer than a buffer.
+            // Some are longer than a buffer.
             let most = if random.word().is_multiple_of(16) { 2500 << 10 } else { 80 << 10 };
             let bytes = (1 + random.word() as usize % most).min(STORED_BYTES - page * 4096);
             (!random.word().is_multiple_of(4)).then_some(ChunkPlace { offset: page as u64 * 4096, bytes, crc: 0 })
@@ -73,10 +74,10 @@ impl Stored {
         self.direct.passage(&self.compiler, DevicePath::Staged, 0).unwrap()
     }
 
-    /// Makes the reads of a plan by so many threads; an error, if there was one.
+    /// Executes the reads of a plan with several threads. Returns an error if there was one.
     fn read(passage: &Passage<'_>, landing: &Landing, plan: &Plan, threads: usize) -> Result<()> {
         let work = |thread: usize| {
-            // SAFETY: each read is one thread's, and the landing was made for the plan.
+            // SAFETY: one thread executes each read, and the landing was made for the plan.
             let read = |read| unsafe { landing.read(passage, read) };
             plan.reads.iter().skip(thread).step_by(threads).try_for_each(read)
         };
@@ -86,13 +87,13 @@ impl Stored {
         })
     }
 
-    /// All chunks are where the plan says.
+    /// Asserts that all chunks are at the places of the plan.
     fn check(&self, landing: &Landing, plan: &Plan, wanted: &[Wanted]) {
         for (of, landed) in wanted.iter().zip(&plan.blocks) {
             let (place, planes) = (of.place, landed.planes(landing.start()));
             for (chunk, at) in [(place.low, planes.low), (place.high, planes.high), (place.validity, planes.valid)] {
                 let Some(ChunkPlace { offset, bytes, .. }) = chunk else { continue };
-                // SAFETY: the device's memory is the host's here, and nothing is on its way.
+                // SAFETY: the device's memory is host memory here, and no operation is pending.
                 let there = unsafe { std::slice::from_raw_parts(at as *const u8, bytes) };
                 let range: Range<usize> = offset as usize..offset as usize + bytes;
                 assert!(there == &self.bytes[range.clone()], "{range:?}");
@@ -100,7 +101,7 @@ impl Stored {
         }
     }
 
-    /// What lives when all is dropped.
+    /// Returns the resources that live after all is dropped.
     fn left(self) -> Vec<&'static str> {
         let Self { machine, context, direct, compiler, .. } = self;
         drop((direct, compiler, context));
@@ -109,7 +110,7 @@ impl Stored {
     }
 }
 
-/// However many threads share however few buffers, and with transfers that are cut short or interrupted.
+/// Many or few threads share many or few buffers, with transfers that are cut short or interrupted.
 #[test]
 fn what_was_read_is_where_plans_say() {
     let stored = Stored::new();
@@ -130,7 +131,7 @@ fn what_was_read_is_where_plans_say() {
             let landing = Landing::new(&passage, plan.bytes, plan.blocks.len()).unwrap();
             Stored::read(&passage, &landing, &plan, threads).unwrap();
             stored.check(&landing, &plan, &wanted);
-            // Some memory for the landing, and a buffer and a stream for each thread that had some at once.
+            // Memory of the landing, and a buffer and a stream for each thread that had one.
             let made = stored.machine.living().len().saturating_sub(before);
             assert!(made <= 3 + 2 * origin.readers().min(threads), "{made}");
             let least: usize = plan.reads.iter().map(|read| read.bytes).sum();
@@ -144,7 +145,7 @@ fn what_was_read_is_where_plans_say() {
     assert!(stored.left().is_empty());
 }
 
-/// Errors of the file have its name, the place and how many bytes, and leave the buffers to others.
+/// Errors of the file name the file, the offset and the bytes, and leave the buffers usable.
 #[test]
 fn what_fails_in_the_file_is_told_and_leaves_the_buffers() {
     let stored = Stored::new();
@@ -172,7 +173,8 @@ fn what_fails_in_the_file_is_told_and_leaves_the_buffers() {
     assert!(stored.left().is_empty());
 }
 
-/// A copy that nobody knows the end of keeps its buffer and where it goes for good, and others get another buffer.
+/// A copy whose end is unknown leaks its buffer and its destination. Other reads get another
+/// buffer.
 #[test]
 fn what_a_copy_may_still_touch_is_lost() {
     let stored = Stored::new();
@@ -194,9 +196,10 @@ fn what_a_copy_may_still_touch_is_lost() {
         let text = once().unwrap_err().to_string();
         assert!(text.contains("700") && text.contains("0.seg"), "{text}");
     };
-    // One that was not begun leaves everything to others.
+    // A copy that was not started leaks nothing.
     fails(Call::Copy, 3, false);
-    // More than there are buffers, one after the other, and then whatever all threads have.
+    // More failures than there are buffers, one after the other, and then a failure for all
+    // threads.
     [0, 1, 2, 5].into_iter().for_each(|at| fails(Call::Synchronize, at, false));
     fails(Call::Synchronize, 1, true);
     stored.machine.set_faults(&[]);
@@ -204,17 +207,18 @@ fn what_a_copy_may_still_touch_is_lost() {
     drop((bounces, plan, wanted));
     let left = stored.left();
     let lost = |what| left.iter().filter(|living| **living == what).count();
-    // Of each of the first four times a buffer, of the last one of each thread at most; and the landings' memory.
+    // One buffer for each of the first four failures, and at most one for each thread in the last;
+    // and the landings' memory.
     assert!((5..=8).contains(&lost("pinned memory")), "{left:?}");
     assert_eq!((lost("pinned memory"), lost("device memory")), (lost("a stream"), 5), "{left:?}");
 }
 
-/// Where less memory can be pinned there are fewer buffers, and where none can, an error.
+/// With less pinned memory there are fewer buffers, and with none an error.
 #[test]
 fn with_less_pinned_memory_there_are_fewer_buffers() {
     let stored = Stored::new();
     let mut random = Random(0x2468_ace0_1357_9bdf);
-    // The first is the landing's.
+    // The first allocation is the landing's.
     for (at, is_enough) in [(1, false), (2, true), (3, true)] {
         let (plan, wanted) = stored.plan(&mut random, &stored.bounced(&stored.buffers(8), vec![]), 20);
         stored.machine.set_faults(&[fake::Fault { call: Call::Pin, at, lasts: true, answer: Answer::Code(2) }]);
