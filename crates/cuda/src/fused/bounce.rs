@@ -1,13 +1,15 @@
 //! Small copies to and from the device, through page-locked memory and in the run's own stream.
 //!
-//! A copy from or to ordinary memory waits for itself, some 10 to 20 microseconds each; a pass needs a few: its constants
-//! and morsels before the kernel, its status and groups after it. Here they queue up around the kernel, and whoever waits
-//! for that has waited for all of them.
+//! A copy from or to pageable memory is synchronous and takes some 10 to 20 microseconds. A pass
+//! needs a few: its constants and morsels before the kernel, its status and groups after it. Copies
+//! through this buffer are queued around the kernel, so one wait for the stream completes all of
+//! them.
 //!
 //! Invariants:
-//! - A byte of the memory is used once between two calls of [`Bounce::reset`], which waits for the stream.
-//! - What was fetched is what the device had when the stream came to it: it is forgotten with the next reset, and nobody
-//!   fetches before the last kernel that writes it.
+//! - A byte of the buffer is used once between two calls of [`Bounce::reset`], which waits for the
+//!   stream.
+//! - Fetched bytes are the device's content at that position of the stream. They are valid until
+//!   the next reset. No caller fetches before the last kernel that writes them.
 
 use std::sync::Arc;
 
@@ -15,16 +17,17 @@ use super::Result;
 use super::memory::Piece;
 use crate::{Context, PinnedBuf, Stream};
 
-/// Bytes of the memory: constants of a query, and its groups if there are not many.
+/// Size of the buffer in bytes: enough for the constants of a query, and for its groups if there
+/// are few.
 const BYTES: usize = 1 << 20;
 const ALIGNMENT: usize = 64;
 
-/// Page-locked memory of a run.
+/// Page-locked buffer of one run.
 #[derive(Debug)]
 pub(super) struct Bounce {
     memory: PinnedBuf,
     used: usize,
-    /// What was fetched, and where in the memory it lies.
+    /// Fetched pieces, and their offsets in the buffer.
     fetched: Vec<(Piece, usize)>,
 }
 
@@ -33,10 +36,10 @@ impl Bounce {
         Ok(Self { memory: PinnedBuf::zeroed(context, BYTES)?, used: 0, fetched: Vec::new() })
     }
 
-    /// Has all of its memory free again, after waiting for the stream if any of it was used.
+    /// Frees the whole buffer. Waits for the stream first if any of the buffer was used.
     ///
     /// # Errors
-    /// Those of the device, also of what was done in the stream.
+    /// Errors of the device, also those of earlier work in the stream.
     pub fn reset(&mut self, stream: &Stream) -> Result<()> {
         self.fetched.clear();
         if self.used > 0 {
@@ -53,35 +56,38 @@ impl Bounce {
         Some(at)
     }
 
-    /// Copies to the first bytes of a piece, before what is launched next; `false` if there is no room for that.
+    /// Copies `bytes` to the beginning of a piece, before the next launch. Returns `false` if the
+    /// buffer has no room.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn put(&mut self, stream: &Stream, to: Piece, bytes: &[u8]) -> Result<bool> {
         assert!(bytes.len() <= to.len, "{} bytes into {}", bytes.len(), to.len);
         let Some(at) = self.take(bytes.len()) else { return Ok(false) };
         let from = &mut self.memory[at..at + bytes.len()];
         from.copy_from_slice(bytes);
-        // SAFETY: the piece is the run's own and as long; these bytes are not touched before the stream was waited for.
+        // SAFETY: the piece belongs to the run and is at least as long. The run does not touch
+        // these bytes before it has waited for the stream.
         unsafe { stream.copy_to_device(to.address, from.as_ptr(), from.len())? };
         Ok(true)
     }
 
-    /// Copies a piece from the device, after what was launched. It can be [had](Bounce::fetched) when the stream was waited
-    /// for. What there is no room for is not copied.
+    /// Copies a piece from the device, after the launches so far. [`Bounce::fetched`] returns it
+    /// once the stream has been waited for. A piece that the buffer has no room for is not copied.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn fetch(&mut self, stream: &Stream, from: Piece) -> Result<()> {
         let Some(at) = self.take(from.len) else { return Ok(()) };
         let to = &mut self.memory[at..at + from.len];
-        // SAFETY: the piece is the run's own and as long; these bytes are not touched before the stream was waited for.
+        // SAFETY: the piece belongs to the run and is as long as the target. The run does not touch
+        // these bytes before it has waited for the stream.
         unsafe { stream.copy_to_host(to.as_mut_ptr(), from.address, to.len())? };
         self.fetched.push((from, at));
         Ok(())
     }
 
-    /// What was fetched of a piece, if it was.
+    /// Returns the fetched bytes of a piece, if it was fetched.
     pub fn fetched(&self, piece: Piece) -> Option<&[u8]> {
         let is_it = |(other, _): &&(Piece, usize)| (other.address, other.len) == (piece.address, piece.len);
         let (_, at) = self.fetched.iter().find(is_it)?;

@@ -1,4 +1,4 @@
-//! A join table in device memory, once its kernel is through: all of it, or one partition.
+//! A join table in device memory after its kernel has finished: the whole table, or one partition.
 
 use std::collections::BTreeMap;
 
@@ -10,38 +10,38 @@ use super::memory::Piece;
 use super::partition::Partition;
 use super::table::{Filled, Rows, TableShape};
 
-/// A table in device memory.
+/// Statistics of a table in device memory.
 #[derive(Clone, Copy, Debug)]
 pub struct TableFacts {
-    /// How it finds rows.
+    /// Lookup method of the table.
     pub kind: TableKind,
-    /// Whether every key has one row, as far as anybody asks.
+    /// `true` if every key has one row, or if no probe reads the rows of a key.
     pub is_unique: bool,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes; of the largest partition, if it is split.
+    /// Size in bytes; of the largest partition, if the table is split.
     pub bytes: u64,
 }
 
-/// A table that was built, or is going to be.
+/// A table that is built, or is going to be built.
 #[derive(Debug)]
 pub(super) struct Built {
     pub shape: TableShape,
-    /// What is there of it.
+    /// The resident partition, if any.
     pub partition: Option<Partition>,
     pub places: u64,
     pub memory: BTreeMap<TableKey, Piece>,
-    /// Of the partition that is there.
+    /// Rows of the resident partition.
     pub rows: u64,
-    /// Whether a row of any partition had no key.
+    /// `true` if a row of any partition had no key.
     pub has_keyless: bool,
-    /// What the keys that are there lie within, if they have one part.
+    /// Interval of the resident keys, if keys have one part.
     pub keys: Option<Interval>,
-    /// Partitions that have been there, in their order, and their rows.
+    /// Number of partitions that have been built so far, in order, and their total rows.
     pub seen: (u64, u64),
 }
 
-/// A [`TableWord`] that is memory.
+/// A [`TableWord`] that is an address in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TableKey {
     Bits,
@@ -53,28 +53,28 @@ pub(super) enum TableKey {
 }
 
 impl Built {
-    /// One that is not there yet.
+    /// Returns a table that is not built yet.
     pub fn expected(shape: TableShape) -> Self {
         let memory = BTreeMap::new();
         Self { shape, partition: None, places: 1, memory, rows: 0, has_keyless: false, keys: None, seen: (0, 0) }
     }
 
-    /// A partition that takes the place of what was there, without rows so far.
+    /// Returns a partition that replaces the resident one and has no rows yet.
     pub fn of_partition(&self, shape: TableShape, partition: Partition) -> Self {
         let seen = if partition.number == 0 { (0, 0) } else { self.seen };
         Self { partition: Some(partition), seen, ..Self::expected(shape) }
     }
 
-    /// The partition has so many rows.
+    /// Records the number of rows of the resident partition.
     pub fn has_rows(&mut self, rows: u64) {
         self.rows = rows;
-        // One that comes once more is known.
+        // A partition that is built again has been counted already.
         if self.partition.is_some_and(|partition| partition.number == self.seen.0) {
             self.seen = (self.seen.0 + 1, self.seen.1 + rows);
         }
     }
 
-    /// Lets go of what is there. What is known of all of its rows stays.
+    /// Releases the resident partition. Facts about the rows of all partitions remain.
     pub fn leave(&mut self) {
         self.memory.clear();
         self.partition = None;
@@ -84,17 +84,18 @@ impl Built {
         self.memory.values().map(|piece| piece.len as u64).sum()
     }
 
-    /// Whether no partition comes after the one that is there.
+    /// Returns true if no partition follows the resident one.
     pub fn is_last(&self) -> bool {
         self.partition.is_none_or(|partition| partition.number + 1 == self.shape.partitions(partition.of))
     }
 
-    /// Values of the keys that can be there, if those are a range of one part.
+    /// Returns the interval of keys that the resident partition can have, if keys are a range of
+    /// one part.
     pub fn values(&self) -> Option<Interval> {
         self.partition.and_then(|partition| self.shape.values_of(partition))
     }
 
-    /// Words of its bitmap.
+    /// Returns the number of words of its bitmap.
     pub fn bitmap_words(&self) -> u64 {
         self.places.div_ceil(64)
     }
@@ -111,7 +112,7 @@ impl Built {
             TableWord::Payload(column) => address(TableKey::Payload(column)),
             TableWord::PayloadValid(column) => address(TableKey::PayloadValid(column)),
             TableWord::Capacity => self.rows,
-            // All partitions have been there when the last one is.
+            // All partitions have been resident by the time the last one is.
             TableWord::IsEmpty => u64::from(self.rows == 0 && self.seen.1 == 0 && !self.has_keyless),
             TableWord::HasKeyless => u64::from(self.has_keyless),
             TableWord::Partition(word) => {
@@ -130,11 +131,12 @@ impl Built {
     }
 }
 
-/// What is known of a table, by the ends that its kernel has found.
+/// Returns the facts about a table's rows, from the minima and maxima that its kernel has
+/// collected.
 pub(super) fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, ends: &[u64]) -> Filled {
     let interval = |end: End| {
         let at = generated.ends.iter().position(|other| *other == end)?;
-        // As device.cuh's `least` and `greatest` made them; zeros, if there was no value.
+        // Encoded by `least` and `greatest` of device.cuh; zeros if there was no value.
         let (low, high) = (!ends[2 * at], ends[2 * at + 1]);
         let value = |word: u64| i128::from((word ^ 1 << 63) as i64);
         let has_values = ends[2 * at] != 0 || high != 0;

@@ -1,12 +1,15 @@
-//! Compiled kernels, kept in memory and, if a folder is given, in files, by the text that they were compiled from.
+//! Cache of compiled kernels, keyed by their kernel source: in memory and, if a directory is given,
+//! in files.
 //!
 //! ```text
-//! file   magic | version | length of the identity | length of the image | CRC of all that follows | identity | image
+//! file   magic | version | CRC of all that follows the header
+//!        | length of the identity | length of the image | identity | image
 //! ```
-//! The identity is everything that the image depends on: compiler, architecture, options, text. It is compared whole, so
-//! that the hash in the file's name need not be a good one. A file is written beside its place and renamed, so that who
-//! reads it sees all of it or nothing; two who write the same have the same to write. What does not check is as if it
-//! were not there, and is written anew.
+//! The identity is everything that the image depends on: compiler, architecture, options, kernel
+//! source. It is compared in full, so a collision of the hash in the file's name is harmless. A
+//! file is written under a temporary name and renamed, so a reader sees all of it or nothing. Two
+//! writers of one file write the same bytes. A file that fails verification is treated as absent
+//! and is written again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,14 +23,15 @@ use super::codegen::{DEVICE, SHARED_BYTES};
 use crate::{Context, Kernel, Nvrtc, Result};
 
 const MAGIC: &[u8; 8] = b"ohkernel";
-/// Of the files' format.
+/// Version of the file format.
 const VERSION: u32 = 1;
 const HEADER: usize = 32;
-/// What kernels are compiled with. Products and sums are not put together: a double is what the CPU makes of it.
+/// Compiler options. Products and sums are not contracted, so doubles have the same values as on
+/// the CPU.
 const OPTIONS: [&str; 4] =
     ["--std=c++17", "--fmad=false", "--device-as-default-execution-space", "--define-macro=ONEHOP_GENERATED=1"];
 
-/// Compiles kernels for one device, once.
+/// Compiles kernels for one device, each once.
 #[derive(Debug)]
 pub struct Compiler {
     context: Arc<Context>,
@@ -37,47 +41,48 @@ pub struct Compiler {
     counts: [AtomicU64; 4],
 }
 
-/// Where a kernel came from.
+/// Origin of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiled {
-    /// Memory.
+    /// The cache in memory.
     Kept,
     /// A file.
     Stored,
-    /// The compiler, which took so long.
+    /// The compiler, with the time that it took.
     Anew(Duration),
 }
 
-/// What a compiler has done so far.
+/// Counters of a compiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompileCounts {
     /// Kernels found in memory.
     pub kept: u64,
-    /// Found in files.
+    /// Kernels found in files.
     pub stored: u64,
-    /// Compiled.
+    /// Kernels compiled.
     pub compiled: u64,
-    /// How long that took.
+    /// Total time of compilation.
     pub elapsed: Duration,
 }
 
 impl Compiler {
-    /// For a device, with a folder for images, which is made when there is something to put into it.
+    /// Creates a compiler for a device, with a directory for images. The directory is created when
+    /// the first image is written.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>) -> Self {
         let (context, nvrtc) = (Arc::clone(context), Arc::clone(nvrtc));
         Self { context, nvrtc, folder, kernels: Mutex::default(), counts: Default::default() }
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     pub fn counts(&self) -> CompileCounts {
         let [kept, stored, compiled, nanos] = [0, 1, 2, 3].map(|n: usize| self.counts[n].load(Relaxed));
         CompileCounts { kept, stored, compiled, elapsed: Duration::from_nanos(nanos) }
     }
 
-    /// The kernel of a generated text.
+    /// Returns the kernel of a generated kernel source.
     ///
     /// # Errors
-    /// Those of the compiler and of the driver. That a file cannot be written is none.
+    /// Errors of the compiler and of the driver. A file that cannot be written is not an error.
     pub(crate) fn kernel(&self, text: &str) -> Result<(Kernel, Compiled)> {
         let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned();
         if let Some(kernel) = known {
@@ -87,7 +92,7 @@ impl Compiler {
         let identity = self.identity(text);
         let path = self.folder.as_ref().map(|folder| folder.join(file_name(&identity)));
         let stored = path.as_deref().and_then(|path| stored(path, &identity));
-        // An image that the driver does not take is none, either.
+        // An image that the driver rejects counts as absent.
         let stored = stored.and_then(|image| self.load(&image).ok());
         let (kernel, outcome) = match stored {
             Some(kernel) => {
@@ -101,7 +106,7 @@ impl Compiler {
                 self.counts[2].fetch_add(1, Relaxed);
                 self.counts[3].fetch_add(elapsed.as_nanos() as u64, Relaxed);
                 if let Some(path) = &path {
-                    // Without it the next process compiles again, which is all.
+                    // Without the file, the next process compiles again.
                     let _ = store(path, &identity, &image);
                 }
                 (self.load(&image)?, Compiled::Anew(elapsed))
@@ -116,22 +121,22 @@ impl Compiler {
         Kernel::load(&self.context, image, c"run")?.with_shared(SHARED_BYTES as u32)
     }
 
-    /// Everything that an image depends on.
+    /// Returns everything that an image depends on.
     fn identity(&self, text: &str) -> String {
         let ((major, minor), (of, and)) = (self.nvrtc.version(), self.context.device().compute);
         format!("NVRTC {major}.{minor} sm_{of}{and} {}\n{DEVICE}{text}", OPTIONS.join(" "))
     }
 }
 
-/// Compiles a generated text for devices of a compute capability.
+/// Compiles a generated kernel source for devices of a compute capability.
 ///
 /// # Errors
-/// Those of the compiler.
+/// Errors of the compiler.
 pub fn compile(nvrtc: &Nvrtc, compute: (i32, i32), text: &str) -> Result<Vec<u8>> {
     nvrtc.compile_with("pipeline.cu", &format!("{DEVICE}{text}"), compute, &OPTIONS)
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of an identity as a file name.
 fn file_name(identity: &str) -> String {
     let hash = identity.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -139,7 +144,7 @@ fn file_name(identity: &str) -> String {
     format!("{hash:032x}.kernel")
 }
 
-/// The image in a file, if it is whole and of this identity.
+/// Reads the image from a file, if the file is complete and has this identity.
 fn stored(path: &Path, identity: &str) -> Option<Vec<u8>> {
     let bytes = fs::read(path).ok()?;
     let (header, rest) = bytes.split_at_checked(HEADER)?;
@@ -199,7 +204,7 @@ mod tests {
         let first = compiler(folder.path());
         assert!(matches!(first.kernel(TEXT).unwrap().1, Compiled::Anew(_)));
         assert_eq!(first.kernel(TEXT).unwrap().1, Compiled::Kept);
-        // Another process.
+        // A second compiler stands for another process.
         let second = compiler(folder.path());
         assert_eq!(second.kernel(TEXT).unwrap().1, Compiled::Stored);
         let counts = second.counts();
@@ -220,7 +225,7 @@ mod tests {
             bytes
         }));
         damaged.push([whole.as_slice(), b"x"].concat());
-        // A whole file of another text.
+        // A valid file of another kernel source.
         damaged.push({
             let both = [b"another".as_slice(), b"image"].concat();
             [header("another", b"image", &both), both].concat()
@@ -230,7 +235,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             assert_eq!(stored(&path, &identity), None);
         }
-        // It is made good.
+        // The next compilation replaces the damaged file.
         assert!(matches!(compiler(folder.path()).kernel(TEXT).unwrap().1, Compiled::Anew(_)));
         assert_eq!(fs::read(only_file(folder.path())).unwrap().len(), whole.len());
     }

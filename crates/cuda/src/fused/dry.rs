@@ -1,4 +1,5 @@
-//! Texts without a device: whether there is code for a program, and every text that it may get.
+//! Code generation without a device: checks that there is code for a program, and lists every
+//! kernel source that it may need.
 
 use std::cell::RefCell;
 
@@ -15,24 +16,24 @@ use super::table::{Element, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
 
-/// How texts are made without a device.
+/// Parameters of code generation without a device.
 pub(super) struct Dry<'a> {
-    /// Forms of a source's column.
+    /// Returns the forms of a source's column.
     pub forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
-    /// What the tables turn out to be.
+    /// Row layout assumed for the tables.
     pub rows: Rows,
-    /// Whether tables and groups are there one partition at a time.
+    /// `true` if tables and groups are resident one partition at a time.
     pub split: bool,
     pub many_rows: u64,
     pub counts: bool,
     /// As in [`Options::threads`].
     pub threads: [u32; 2],
-    /// What the last pipeline's rows are added up to, if they are.
+    /// The sums of a fit that the last pipeline's rows are added to, if any.
     pub fold: Option<Fold>,
 }
 
-/// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
-/// decides whether there is code for it.
+/// Generates a program's kernel sources for tables and columns of some kind. They depend on nothing
+/// else about the data, so this function also decides if there is code for the program.
 pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
@@ -69,10 +70,11 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
     Ok(all)
 }
 
-/// Every text that a program may get, for columns as its sources have them: for who compiles them without a device.
+/// Returns every kernel source that a program may need, for columns as its sources store them.
+/// Callers use it to compile kernels without a device.
 ///
 /// # Errors
-/// [`Error::Refused`], and those of the sources.
+/// [`Error::Refused`], and errors of the sources.
 pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
     let failed = RefCell::new(None);
     let forms = |source: &dyn Source, column: usize| {
@@ -102,11 +104,11 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
     }
 }
 
-/// Every text that sums over the rows of a program may get, for columns as its sources have them: for who compiles them
-/// without a device.
+/// Returns every kernel source that sums over the rows of a program may need, for columns as its
+/// sources store them. Callers use it to compile kernels without a device.
 ///
 /// # Errors
-/// [`Error::Refused`], and those of the sources.
+/// [`Error::Refused`], and errors of the sources.
 pub fn fold_texts_of(execution: &Execution, sums: &Sums) -> Result<Vec<String>> {
     let failed = RefCell::new(None);
     let forms = |source: &dyn Source, column: usize| {
@@ -122,7 +124,7 @@ pub fn fold_texts_of(execution: &Execution, sums: &Sums) -> Result<Vec<String>> 
     failed.into_inner().map_or(Ok(texts), Err)
 }
 
-/// The shape of the table that a pipeline builds, if it builds one.
+/// Returns the shape of the table that a pipeline builds, if it builds one.
 pub(super) fn table_shape(
     execution: &Execution,
     number: usize,

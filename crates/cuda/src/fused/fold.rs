@@ -1,14 +1,20 @@
-//! Passes over rows for fits of linear models: sums, pass after pass, over columns that stay where they are.
+//! Passes over rows for fits of linear models: each pass computes sums over columns that stay on
+//! the device.
 //!
 //! ```text
 //! once        the program's only pipeline: its morsels, its columns on the device
-//! next        what is wanted: once for each kind a text, or several if registers do not hold all of it, compiled
-//! pass        launch: where the fit is comes with the argument, so that nothing is copied to the device
-//!             a number of each sum for each block back, in one copy; whoever asked adds them, and says what is next
+//! next        the wanted sums: once for each kind, one kernel is compiled, or several
+//!             if registers do not hold all sums
+//! pass        launch: the parameters of the fit are in the argument, so nothing is
+//!             copied to the device
+//!             one number of each sum per block comes back, in one copy; the caller
+//!             adds them and chooses the next sums
 //! ```
 //! Invariants:
-//! - The grid is a function of the device and the rows, not of what else there is to do: the same rows give the same parts.
-//! - All columns are on the device as a whole: what would have to come again for every pass is refused.
+//! - The grid is a function of the device and the rows alone, not of the load. The same rows give
+//!   the same partial sums.
+//! - All columns are on the device as a whole. A fit over columns that would have to be copied
+//!   again for every pass is refused.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,15 +41,17 @@ use super::sinks::{SinkMemory, Targets};
 use super::table::Rows;
 use super::{Error, Result};
 
-/// Features that sums on a device have, at most: they grow with the square.
+/// Maximum number of features of sums on a device. The sums grow with its square.
 pub const MOST_FEATURES: usize = 32;
 
-/// Blocks for each multiprocessor: whatever registers they take, so many are a whole number of rounds, or nearly.
+/// Blocks for each multiprocessor. Whatever registers a block takes, this many make a whole number
+/// of rounds, or nearly.
 const BLOCKS: u64 = 6;
-/// Bytes of all blocks' sums, at most: they are copied through memory of a few times as many.
+/// Maximum size in bytes of all blocks' sums. They are copied through a buffer a few times as
+/// large.
 const SUMS_BYTES: u64 = 256 << 10;
 
-/// Features of the rows that a program collects, if its rows can be added up.
+/// Returns the number of features of the rows that a program collects, if its rows can be added up.
 fn features_of(execution: &Execution) -> Result<usize> {
     let [pipeline] = execution.program().pipelines.as_slice() else { return Err(Error::refused("a fit over a join")) };
     let Sink::Collect { columns } = &pipeline.sink else { return Err(Error::refused("a fit over groups")) };
@@ -54,7 +62,8 @@ fn features_of(execution: &Execution) -> Result<usize> {
     Ok(features)
 }
 
-/// The texts that sums over the rows of a program take, for columns of such forms.
+/// Generates the kernel sources that sums over the rows of a program need, for columns of these
+/// forms.
 pub(super) fn fold_texts(execution: &Execution, sums: &Sums, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for fold in Fold::all_of(sums, features_of(execution)?) {
@@ -64,7 +73,8 @@ pub(super) fn fold_texts(execution: &Execution, sums: &Sums, dry: &Dry<'_>) -> R
 }
 
 impl Executor {
-    /// Whether there is code for sums over the rows that a program collects. Nothing is read and nothing runs.
+    /// Checks that there is code for sums over the rows that a program collects. It reads and runs
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::Refused`], with the reason.
@@ -82,10 +92,12 @@ impl Executor {
         fold_texts(execution, sums, &dry).map(drop)
     }
 
-    /// Adds up what `next` wants of the rows that a program collects, pass after pass, until it wants no more.
+    /// Computes the sums that `next` requests over the rows that a program collects, pass after
+    /// pass, until `next` requests none.
     ///
     /// # Errors
-    /// [`Error::Refused`] before anything has run; the query's own; those of `next`; the device's.
+    /// [`Error::Refused`] before anything has run; errors of the query, of `next` and of the
+    /// device.
     pub fn fold(
         &self,
         execution: &Execution,
@@ -99,14 +111,14 @@ impl Executor {
     }
 }
 
-/// A text of a fold, ready to be launched.
+/// A kernel of a fold, ready to be launched.
 struct Ready {
     code: Code,
     sums: Piece,
     blocks: u32,
 }
 
-/// What all passes read.
+/// Input that all passes read.
 struct Scanned<'a> {
     plan: &'a Plan<'a>,
     morsels: &'a [(u32, u32)],
@@ -168,7 +180,7 @@ impl Run<'_> {
         Ok(facts)
     }
 
-    /// A text's kernel, and memory for what its blocks come to.
+    /// Compiles a kernel and reserves memory for the sums of its blocks.
     fn ready(&mut self, fold: Fold, of: &Scanned<'_>, words: usize, facts: &mut PipelineFacts) -> Result<Ready> {
         let Scanned { plan, morsels, columns, reads } = of;
         let source = &self.execution.sources()[plan.pipeline.source];
@@ -183,7 +195,7 @@ impl Run<'_> {
         Ok(Ready { code, sums, blocks })
     }
 
-    /// One launch, and what its blocks came to.
+    /// Runs one launch and stores the sums of its blocks in `parts`.
     #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
     fn fold_once(
         &mut self,

@@ -1,12 +1,13 @@
-//! Columns in device memory as a whole, and who puts them there.
+//! Whole columns in device memory, and the interface that puts them there.
 //!
 //! ```text
-//! data    | planes of morsel 0 | tables of its segment | planes of morsel 1 | ...      one allocation
-//! parts   | Part 0 | Part 1 | ...                                                      as device.cuh reads them
-//! codes   | CodeWord 0 | ...                            32 values each of the tables that codes of the parts stand for
+//! data    | planes of morsel 0 | tables of its segment | planes of morsel 1 | ...   one allocation
+//! parts   | Part 0 | Part 1 | ...                                       as device.cuh reads them
+//! codes   | CodeWord 0 | ...        up to 32 values each of the code tables that the parts use
 //! ```
-//! Kernels are made for the forms that a column's parts have; those of more than [`MOST_FORMS`] widths are read with the
-//! width at hand.
+//! Kernels are generated for the forms that a column's parts have. If a column has more than
+//! [`MOST_FORMS`] widths, the kernel reads parts of the others with a width that is known only at
+//! run time.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,22 +24,22 @@ use super::Result;
 use super::part::{CodeMeaning, Memory, Part, bytes_of, bytes_of_table, code_words, form_of, forms_of, part_of};
 use crate::{Context, DeviceBuf};
 
-/// Widths of a column that kernels are made for.
+/// Maximum number of widths of one column that a kernel is specialized for.
 pub const MOST_FORMS: usize = 8;
 
-/// Every plane begins on such a boundary: what a warp reads at once are whole lines.
+/// Alignment of every plane, so that a warp reads whole cache lines.
 const ALIGNMENT: usize = 256;
 
-/// What the codes of a column stand for.
+/// Values that the codes of a column stand for.
 #[derive(Debug)]
 pub(super) struct Codes {
-    /// A word for every 32 of them.
+    /// Code words, one for every 32 codes.
     pub words: DeviceBuf,
-    /// Of each morsel, which word is its first.
+    /// Index of the first code word of each morsel.
     pub first: DeviceBuf,
-    /// The same, at hand.
+    /// Copy of `first` in host memory.
     pub first_of: Vec<u32>,
-    /// Words.
+    /// Number of code words.
     pub count: usize,
 }
 
@@ -47,25 +48,26 @@ pub(super) struct Codes {
 pub struct ColumnImage {
     data: DeviceBuf,
     parts: DeviceBuf,
-    /// The same, at hand: addresses are the device's.
+    /// Copy of the parts in host memory. Their addresses are device addresses.
     parts_of: Vec<Part>,
-    /// If any of the parts has codes.
+    /// Code words, if any part has codes.
     codes: Option<Codes>,
-    /// The most frequent first.
+    /// Forms of the parts, the most frequent first.
     forms: Vec<u32>,
 }
 
-/// Where kernels get columns from: whoever keeps them on the device, or puts them there when they are asked for. May be
-/// called from many threads.
+/// Source of the columns that kernels read: it keeps columns on the device, or copies them there on
+/// request. Its methods may be called from many threads.
 pub trait Images: Debug + Send + Sync {
-    /// A column of all morsels of a source, which stays while somebody holds it; `None` if it is not to be on the device as a
-    /// whole: then it is streamed.
+    /// Returns a column of all morsels of a source. The column stays on the device as long as a
+    /// caller holds it. Returns `None` if the column is not to be on the device as a whole; it is
+    /// then streamed.
     ///
     /// # Errors
-    /// Those of the source and of the device, which may have no memory left.
+    /// Errors of the source and of the device, which may be out of memory.
     fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Option<Arc<ColumnImage>>>;
 
-    /// The same of several columns, in their order.
+    /// Returns several columns, in the order of `columns`.
     ///
     /// # Errors
     /// As [`Images::column`]; [`onehop_pipeline::Error::Cancelled`] soon after `cancelled` was set.
@@ -78,54 +80,56 @@ pub trait Images: Debug + Send + Sync {
         columns.iter().map(|column| self.column(source, *column)).collect()
     }
 
-    /// What is known of the given morsels of a column before they are read; morsels come with their rows.
+    /// Returns the facts known about the given morsels of a column before they are read. Each
+    /// morsel comes with its number of rows.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Errors of the source.
     fn outlook(&self, source: &dyn Source, column: usize, morsels: &[(u32, u32)]) -> Result<Outlook> {
         Outlook::of_first(source, column, morsels)
     }
 
-    /// By which way columns that are streamed are to come from storage.
+    /// Returns the path by which streamed columns come from storage.
     fn path(&self) -> DevicePath {
         DevicePath::Staged
     }
 
-    /// Is told what of a source came to the device for a run alone.
+    /// Records the data of a source that was brought to the device for one run alone.
     fn streamed(&self, _source: &Arc<dyn Source>, _carried: &Carried) {}
 }
 
-/// What came to a device.
+/// Amount of data that was brought to a device.
 #[derive(Clone, Debug, Default)]
 pub struct Carried {
-    /// Bytes that were copied from the host's memory.
+    /// Bytes that were copied from host memory.
     pub copied_bytes: u64,
-    /// Bytes that were read from storage without the host looking at them.
+    /// Bytes that were read from storage to the device without being processed by the host.
     pub read_bytes: u64,
-    /// In so many reads.
+    /// Number of these reads.
     pub reads: u64,
-    /// Those of them that somebody needed.
+    /// Bytes of these reads that the query needed.
     pub needed_bytes: u64,
-    /// How they got there, if there is anything to tell.
+    /// Transfer path, if there is anything to report.
     pub brought: Option<Brought>,
 }
 
-/// What a column's morsels are going to be on a device.
+/// Expected representation of a column's morsels on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Forms that are expected, the most frequent first. Others take another kernel when they come.
+    /// Expected forms, the most frequent first. A part of another form needs another kernel.
     pub forms: Vec<u32>,
-    /// Bytes that each morsel takes, at most. What takes more is copied by itself, which is slow.
+    /// Maximum bytes of each morsel. A morsel that needs more is copied by itself, which is slow.
     pub bytes: Vec<usize>,
-    /// Codes that a segment has, if it has any.
+    /// Number of codes of a segment, if it has any.
     pub codes: usize,
 }
 
 impl Outlook {
-    /// Of a source of which nothing is known but the types of its columns, and its first morsel.
+    /// Derives the outlook from the type of the column and its first morsel, for a source about
+    /// which nothing else is known.
     ///
     /// # Errors
-    /// Those of the source.
+    /// Errors of the source.
     pub fn of_first(source: &dyn Source, column: usize, morsels: &[(u32, u32)]) -> Result<Self> {
         let domain = &source.columns()[column];
         let bytes_of_value = match Kind::of(domain) {
@@ -149,14 +153,14 @@ impl Outlook {
     }
 }
 
-/// Images that are made for a run, and gone with it.
+/// Images that are created for one run and freed after it.
 #[derive(Debug)]
 pub struct Uploads {
     context: Arc<Context>,
 }
 
 impl Uploads {
-    /// Into a context's memory.
+    /// Creates images in the memory of a context.
     pub fn new(context: &Arc<Context>) -> Self {
         Self { context: Arc::clone(context) }
     }
@@ -179,18 +183,19 @@ impl Images for Streamed {
 }
 
 impl ColumnImage {
-    /// Copies a column of a source to a device, and waits.
+    /// Copies a column of a source to a device and waits for the copy.
     ///
     /// # Errors
-    /// Those of the source and of the device.
+    /// Errors of the source and of the device.
     pub fn upload(context: &Arc<Context>, source: &dyn Source, column: usize) -> Result<Self> {
         Builder::of(source, column)?.finish(context)
     }
 
-    /// Made of what is there already: `parts` are those of the morsels, in their order, and hold addresses in `data`.
+    /// Creates an image from data on the device. `parts` are those of the morsels, in order, and
+    /// hold addresses in `data`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn of_parts(context: &Arc<Context>, data: DeviceBuf, parts: Vec<Part>) -> Result<Self> {
         let buffer = uploaded(context, bytes_of(&parts))?;
         let codes = match code_words(&parts)? {
@@ -206,32 +211,32 @@ impl ColumnImage {
         Ok(Self { data, parts: buffer, parts_of: parts, codes, forms })
     }
 
-    /// What codes stand for, if there are any.
+    /// Returns the code words, if the column has codes.
     pub(super) fn codes(&self) -> Option<&Codes> {
         self.codes.as_ref()
     }
 
-    /// Where the parts are.
+    /// Returns the device address of the parts.
     pub(crate) fn address(&self) -> u64 {
         self.parts.address()
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub(crate) fn parts(&self) -> usize {
         self.parts_of.len()
     }
 
-    /// The part of a morsel.
+    /// Returns the part of a morsel.
     pub(super) fn part(&self, morsel: usize) -> Part {
         self.parts_of[morsel]
     }
 
-    /// Its forms, the most frequent ones first.
+    /// Returns its forms, the most frequent first.
     pub(crate) fn forms(&self) -> &[u32] {
         &self.forms
     }
 
-    /// Bytes of device memory that it takes.
+    /// Returns the number of bytes of device memory that it takes.
     pub fn bytes(&self) -> usize {
         let codes = self.codes.as_ref().map_or(0, |codes| codes.words.len() + codes.first.len());
         self.data.len() + self.parts.len() + codes
@@ -244,18 +249,18 @@ fn uploaded(context: &Arc<Context>, bytes: &[u8]) -> Result<DeviceBuf> {
     Ok(buffer)
 }
 
-/// The forms that a source's column would have on a device.
+/// Returns the forms that a source's column would have on a device.
 pub(super) fn forms_of_column(source: &dyn Source, column: usize) -> Result<Vec<u32>> {
     Ok(forms_of(&Builder::of(source, column)?.parts))
 }
 
-/// Puts an image together on the host. Until it is finished, addresses are offsets, of which 0 is none: data begins after
-/// some bytes that nobody uses.
+/// Assembles an image in host memory. Until it is finished, addresses are offsets. Offset 0 means
+/// none, so data begins after some unused bytes.
 #[derive(Debug, Default)]
 struct Builder {
     data: Vec<u8>,
     parts: Vec<Part>,
-    /// What the codes of tables mean that were there already, by where they are on the host.
+    /// Meanings of the code tables seen so far, by their address in host memory.
     tables: BTreeMap<usize, CodeMeaning<u64>>,
 }
 

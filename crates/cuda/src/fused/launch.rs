@@ -1,10 +1,10 @@
-//! Launches of a pipeline's kernel: once over columns that are on the device as a whole, or once for each batch of those
-//! that are not.
+//! Launches of a pipeline's kernel: one launch over columns that are on the device as a whole, or
+//! one for each batch of streamed columns.
 //!
-//! Whatever a kernel adds to is filled once, before the first launch: groups, rows, tables and counters are the same whether
-//! their additions come of one launch or of many. What differs between the launches of an attempt is [`Reads`]. Only the
-//! number of the next unit begins anew with each launch, if warps take units as they come: it is filled in the launch's own
-//! stream, so that nobody waits for it.
+//! The memory that a kernel adds to is initialized once, before the first launch. Groups, rows,
+//! tables and counters are the same after one launch as after many. The launches of an attempt
+//! differ in [`Reads`]. Only the number of the next unit restarts with each launch, if warps take
+//! units dynamically. It is reset in the launch's own stream, so no thread waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,102 +27,108 @@ use crate::{Event, Grid, Kernel};
 
 /// As in device.cuh.
 const MORSEL_VECTORS: u64 = 64;
-/// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
+/// Maximum number of vectors of a unit. A warp reads the location of the columns once per unit.
 pub(super) const UNIT_VECTORS: u64 = 16;
-/// The same of warps that take units as they come: less, so that all are done at about the same time.
+/// Maximum number of vectors of a unit that is taken dynamically. It is smaller, so that all warps
+/// finish at about the same time.
 const TAKEN_VECTORS: u64 = 8;
-/// Units that there should be for each warp that the device can run, so that none waits for a slow one.
+/// Target number of units for each warp that the device can run, so that no warp waits for a slow
+/// one.
 const UNITS_PER_WARP: u64 = 8;
-/// Warps that a multiprocessor runs at once, about.
+/// Approximate number of warps that a multiprocessor runs at once.
 const WARPS: u64 = 32;
-/// Of the bits of 32 codes, and of what is kept of them in a run, as in device.cuh.
+/// Bytes of the bits of 32 codes, and of a code run, as in device.cuh.
 const CODE_BITS_BYTES: u64 = 4;
 const CODE_RUN_BYTES: u64 = 16;
 
-/// A pipeline as it is read: what its texts are made of, but for the forms of its columns; and the morsels that are wanted.
+/// A pipeline to be read: the input of its kernel sources except the forms of its columns, and the
+/// morsels to be read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
     pub plan: &'a Plan<'a>,
     pub source: &'a Arc<dyn Source>,
-    /// Those that are wanted, with their rows.
+    /// Morsels to be read, with their numbers of rows.
     pub morsels: &'a [(u32, u32)],
-    /// Of the tables before it.
+    /// Shapes of the tables of earlier pipelines.
     pub tables: &'a [TableShape],
-    /// Of the table that it builds.
+    /// Shape of the table that this pipeline builds.
     pub built: Option<&'a TableShape>,
-    /// Whether groups are there one partition at a time.
+    /// `true` if groups are resident one partition at a time.
     pub splits_groups: bool,
-    /// Of the source: those that are wanted depend on constants, which are not to be in a text.
+    /// Rows of the whole source. The number of rows to be read depends on constants, which must not
+    /// influence the kernel source.
     pub rows: u64,
-    /// What rows that would be collected are added up to instead, if they are.
+    /// Sums that collected rows are added to instead, if any.
     pub fold: Option<Fold>,
 }
 
 /// The columns that a pipeline reads, by their numbers in the source.
 pub(super) struct PipelineColumns {
-    /// On the device as a whole.
+    /// Columns on the device as a whole.
     pub images: BTreeMap<usize, Arc<ColumnImage>>,
-    /// To be brought batch by batch.
+    /// Columns to be brought batch by batch.
     pub streamed: BTreeMap<usize, Outlook>,
 }
 
 impl PipelineColumns {
-    /// Forms of each, as far as they are known.
+    /// Returns the known forms of each column.
     pub fn forms(&self) -> BTreeMap<usize, Vec<u32>> {
         let there = self.images.iter().map(|(column, image)| (*column, image.forms().to_vec()));
         there.chain(self.streamed.iter().map(|(column, outlook)| (*column, outlook.forms.clone()))).collect()
     }
 }
 
-/// A kernel, and what its argument has beside what it reads.
+/// A kernel, and the parts of its argument that do not depend on the data of a launch.
 pub(super) struct Code {
     pub generated: Generated,
     kernel: Kernel,
-    /// The one that asks about codes.
+    /// Kernel that evaluates conditions on codes.
     of_codes: Option<Kernel>,
-    /// Morsels that are known beforehand, and constants behind them.
+    /// Morsels that are known beforehand, followed by constants.
     small: Piece,
     constants: Vec<u64>,
-    /// By number in [`Generated::codes`]: a run for every 32 codes of a column, and behind them a bit for each code.
+    /// By index into [`Generated::codes`]: a run for every 32 codes of a column, followed by a bit
+    /// for each code.
     of_bits: Vec<Piece>,
 }
 
-/// What a pipeline ends in.
+/// Output of a pipeline.
 #[derive(Clone, Copy)]
 pub(super) struct Sinks<'a> {
     pub memory: &'a SinkMemory,
-    /// That is there.
+    /// The resident partition.
     pub partition: Partition,
-    /// The rank of the last row that may be among the first.
+    /// Rank of the last row that may be among the first rows of the order.
     pub threshold: Option<u64>,
-    /// What rows are added up to, if they are.
+    /// Target of the sums, if rows are added up for a fit.
     pub fold: Option<FoldTarget<'a>>,
 }
 
-/// Where rows are added up, for a fit.
+/// Target of the sums for a fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldTarget<'a> {
-    /// Where the sums are.
+    /// Parameters of the fit at which the sums are evaluated.
     pub numbers: &'a [f64],
-    /// Memory for those of each block.
+    /// Memory for the sums of each block.
     pub sums: Piece,
-    /// The grid's, which says what rows a thread has.
+    /// Number of blocks of the grid, which determines the rows of each thread.
     pub blocks: u32,
 }
 
-/// What one launch reads.
+/// Input of one launch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
-    /// By column.
+    /// Addresses of each column.
     pub columns: BTreeMap<usize, ColumnReads>,
-    /// Where its morsels are; none: those that came with the code.
+    /// Address of its morsels; `None` for those that were uploaded with the code.
     pub morsels_at: Option<u64>,
     pub morsels: u64,
     pub vectors: u64,
 }
 
 impl Reads {
-    /// Of columns that are on the device as a whole, and morsels that came with the code.
+    /// Describes columns that are on the device as a whole, and morsels that were uploaded with the
+    /// code.
     pub fn of_whole(columns: &PipelineColumns, morsels: &[(u32, u32)]) -> Self {
         Self {
             columns: columns.images.iter().map(|(column, image)| (*column, ColumnReads::of(image))).collect(),
@@ -133,19 +139,19 @@ impl Reads {
     }
 }
 
-/// Where a column is that a launch reads.
+/// Device addresses of a column that a launch reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ColumnReads {
-    /// A part for each number that its morsels have.
+    /// One part for each number that its morsels have.
     pub parts: u64,
     pub code_words: u64,
-    /// For each part.
+    /// One entry for each part.
     pub code_first: u64,
     pub code_count: u64,
 }
 
 impl ColumnReads {
-    /// Of a whole column.
+    /// Describes a whole column.
     fn of(image: &ColumnImage) -> Self {
         let codes = image.codes();
         Self {
@@ -157,13 +163,13 @@ impl ColumnReads {
     }
 }
 
-/// Vectors of morsels.
+/// Returns the number of vectors of morsels.
 pub(super) fn vectors_of(morsels: &[(u32, u32)]) -> u64 {
     morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(VECTOR_ROWS as u64)).sum()
 }
 
 impl Run<'_> {
-    /// What a pipeline's text is made of, for columns of such forms.
+    /// Returns the input of a pipeline's kernel source, for columns of these forms.
     fn input<'i>(&self, reading: &Reading<'i>, forms: &'i dyn Fn(usize) -> Vec<u32>) -> Input<'i> {
         let options = &self.executor.options;
         let Reading { plan, tables, built, splits_groups, rows, fold, .. } = *reading;
@@ -171,12 +177,13 @@ impl Run<'_> {
         Input { plan, tables, built, splits_groups, forms, rows, counts, many_rows, threads, fold }
     }
 
-    /// A pipeline's text where there is nothing to be read.
+    /// Generates a pipeline's kernel source when there is nothing to read.
     pub fn text(&self, reading: &Reading<'_>) -> Result<Generated> {
         generate(&self.input(reading, &|_| Vec::new()))
     }
 
-    /// The columns that a pipeline reads, those that are to be on the device brought there.
+    /// Returns the columns that a pipeline reads. Columns that are to be on the device as a whole
+    /// are brought there.
     pub fn columns(&mut self, reading: &Reading<'_>) -> Result<PipelineColumns> {
         let Reading { source, morsels, .. } = *reading;
         let read = columns_read(&self.input(reading, &|_| Vec::new()))?;
@@ -191,7 +198,7 @@ impl Run<'_> {
         Ok(columns)
     }
 
-    /// The kernel for columns of such forms.
+    /// Compiles the kernel for columns of these forms.
     pub fn code(
         &mut self,
         reading: &Reading<'_>,
@@ -219,7 +226,8 @@ impl Run<'_> {
         Ok(Code { generated, kernel, of_codes, small, constants, of_bits: Vec::new() })
     }
 
-    /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
+    /// Uploads the small inputs in one piece: morsels, followed by constant arrays. Returns the
+    /// piece and the addresses of the arrays.
     fn small(&mut self, generated: &Generated, morsels: &[(u32, u32)]) -> Result<(Piece, Vec<u64>)> {
         let mut bytes = morsel_bytes(morsels);
         let mut places = Vec::with_capacity(generated.constants.len());
@@ -235,7 +243,8 @@ impl Run<'_> {
         Ok((piece, places.into_iter().map(|place| piece.address + place).collect()))
     }
 
-    /// One launch over columns that are on the device as a whole, and waits; for groups, too, if it `is_last`.
+    /// Runs one launch over columns that are on the device as a whole and waits for it. Fetches the
+    /// groups as well, if it `is_last`.
     pub fn launch_once(
         &mut self,
         reading: &Reading<'_>,
@@ -262,7 +271,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes sure that each code that a launch asks about has a bit, and a place in a run.
+    /// Reserves a bit, and a place in a run, for each code that a launch evaluates.
     pub fn make_room_for_codes(&mut self, code: &mut Code, reads: &Reads) -> Result<()> {
         for (number, column) in code.generated.codes.iter().enumerate() {
             let bytes = reads.columns.get(column).map_or(0, |column| column.code_count);
@@ -327,7 +336,8 @@ impl Run<'_> {
         let grid = Grid { blocks, threads: generated.threads };
         let stream = &self.lane.stream;
         if generated.units == Units::Taken {
-            // SAFETY: a word of the status, which is nobody else's; what was launched before is through with it by then.
+            // SAFETY: the target is a word of the status, which only this run uses. Earlier
+            // launches in the stream have finished with it by then.
             unsafe { stream.fill_at(status.address + NEXT_UNIT_WORD * 8, 0, 8)? };
         }
         before.record(stream)?;
@@ -335,33 +345,36 @@ impl Run<'_> {
             let most: u64 = generated.codes.iter().map(|number| column(number).code_count).max().unwrap_or(0);
             for (piece, number) in code.of_bits.iter().zip(&generated.codes) {
                 let bytes = column(number).code_count * CODE_RUN_BYTES;
-                // SAFETY: runs of as many words as the column's codes have are in the piece, which is nobody else's, and
-                // what was launched before has read them.
+                // SAFETY: the piece has runs for as many words as the column's codes have. Only
+                // this run uses it, and earlier launches in the stream have read it by then.
                 unsafe { stream.fill_at(piece.address, 0, bytes as usize)? };
             }
             // SAFETY: as below; the bits are pieces of as many words as the columns' codes have.
             unsafe { codes.launch_words(stream, Grid::of(most), 0, &words)? };
         }
-        // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
-        // of the lengths that its parts say: of columns, which are held until the stream is through, of batches, which this
-        // stream was made to wait for, of pieces of the arena, which are nobody else's, and of tables that earlier kernels
-        // have finished.
+        // SAFETY: the argument consists of the words that the kernel source declares, in their
+        // order. Addresses belong to memory of the lengths that its parts state: columns, which are
+        // held until the stream has finished; batches, which this stream was made to wait for;
+        // pieces of the arena, which only this run uses; and tables that earlier kernels have
+        // finished.
         unsafe { code.kernel.launch_words(stream, grid, shared as u32, &words)? };
         Ok(after.record(stream)?)
     }
 }
 
-/// How the vectors of a launch are shared out.
+/// Division of a launch's vectors into units and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shares {
-    /// Vectors of a unit, a power of two, and units, those beyond the rows of their morsel included.
+    /// Vectors of a unit (a power of two), and the number of units. The units include those beyond
+    /// the rows of their morsel.
     unit_vectors: u64,
     units: u64,
     blocks: u32,
 }
 
 impl Shares {
-    /// To blocks of so many threads, which come to their units in some way.
+    /// Computes the division for blocks of this many threads, whose warps get units in the given
+    /// way.
     fn of(reads: &Reads, (threads, of_units): (u32, Units), multiprocessors: u64, options: &Options) -> Self {
         let warps = u64::from(threads / 32).max(1);
         let enough = multiprocessors * WARPS * UNITS_PER_WARP;
@@ -372,11 +385,12 @@ impl Shares {
         // Most units of a short morsel are beyond its rows.
         let mut blocks = reads.vectors.div_ceil(unit_vectors * warps);
         if of_units == Units::Taken {
-            // Of few vectors, every multiprocessor has some, though most of its warps find nothing.
+            // If there are few vectors, every multiprocessor gets some, although most of its warps
+            // find none.
             let at_once = multiprocessors * (WARPS / warps).max(1);
             blocks = blocks.max(reads.vectors.div_ceil(unit_vectors).min(multiprocessors)).min(at_once);
-            // One that nothing is in is taken, too. A morsel has a unit of its own, however long those are: longer ones
-            // leave less of them empty.
+            // A warp takes empty units, too. A morsel has units of its own, however long they are:
+            // longer units leave fewer of them empty.
             while unit_vectors < UNIT_VECTORS && reads.vectors <= reads.morsels * unit_vectors {
                 unit_vectors *= 2;
             }
@@ -386,7 +400,7 @@ impl Shares {
     }
 }
 
-/// Copies of the groups in shared memory.
+/// Returns the number of copies of the groups in shared memory.
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
         SinkShape::Groups(groups) => groups.copies(),
@@ -394,7 +408,7 @@ fn copies(generated: &Generated) -> u64 {
     }
 }
 
-/// Morsels as kernels read them: number and rows of each.
+/// Returns morsels as kernels read them: number and rows of each.
 pub(super) fn morsel_bytes(morsels: &[(u32, u32)]) -> Vec<u8> {
     let words: Vec<[u32; 2]> = morsels.iter().map(|(number, rows)| [*number, *rows]).collect();
     bytes_of(&words).to_vec()
@@ -422,13 +436,14 @@ mod tests {
                         format!("{morsels} morsels of {of_morsel} vectors, {of:?}: {unit_vectors} {units} {blocks}");
                     assert!(unit_vectors.is_power_of_two() && unit_vectors <= UNIT_VECTORS, "{why}");
                     assert_eq!(units * unit_vectors, morsels * MORSEL_VECTORS, "{why}");
-                    // Units with rows in them: as many as there are blocks, and enough for all multiprocessors.
+                    // Units with rows: at least as many as blocks, and enough for all
+                    // multiprocessors.
                     let filled = morsels * of_morsel.div_ceil(unit_vectors);
                     assert!(u64::from(blocks) <= filled, "{why}");
                     if of.1 == Units::Taken {
                         assert!(u64::from(blocks) >= vectors.min(MULTIPROCESSORS).min(filled), "{why}");
                         assert!(u64::from(blocks * (of.0 / 32)) <= MULTIPROCESSORS * WARPS, "{why}");
-                        // Few are empty where all morsels are as short.
+                        // Few units are empty if all morsels are equally short.
                         assert!(units <= filled.max(morsels * 8) * 8, "{why}");
                     }
                 }

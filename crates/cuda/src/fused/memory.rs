@@ -1,11 +1,13 @@
-//! Device memory of a run: pieces of a few large allocations, given back all at once.
+//! Device memory of a run: pieces of a few large allocations, released all at once.
 //!
-//! Arenas are kept by the executor and used again. A run that found its arena too small leaves it as one allocation of
-//! the size it needed, so that queries of a kind stop allocating after the first: `cuMemAlloc` waits for the device.
+//! The executor keeps arenas and reuses them. If a run needs several allocations, its arena is
+//! replaced with one allocation of their total size. Queries of a kind thus stop allocating after
+//! the first: `cuMemAlloc` waits for the device.
 //!
-//! All arenas of an executor together take no more than its [`Pool`] has for the run that asks; what it has not is an error
-//! as of the device itself. A run that is short of memory takes all there is as one allocation ([`Arena::gather`]), so that
-//! no piece misses its place because of where the others lie, and gives it back when it ends.
+//! All arenas of an executor together take no more than the limit of the run that allocates; the
+//! [`Pool`] counts their bytes. Exceeding it is a memory error, as if the device were full. A run
+//! that is short of memory takes all that is left as one allocation ([`Arena::gather`]), so that
+//! fragmentation fails no piece. It gives that allocation back when it ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,28 +18,28 @@ use onehop_pipeline::Error as PipelineError;
 use super::{Error, Result};
 use crate::{Context, DeviceBuf};
 
-/// Where every piece begins.
+/// Alignment of every piece.
 const ALIGNMENT: usize = 256;
-/// An arena's first allocation.
+/// Size of an arena's first allocation.
 const LEAST: usize = 1 << 20;
-/// What is not worth being looked for on a device that is all but full.
+/// Smallest amount that [`Arena::gather`] tries to allocate on a device that is almost full.
 const LEAST_GATHERED: usize = 64 << 10;
 
-/// What arenas of a device hold together, in bytes.
+/// Bytes that the arenas of a device hold together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool(Arc<AtomicU64>);
 
-/// Device memory that is taken piece by piece.
+/// Device memory that is allocated piece by piece.
 #[derive(Debug)]
 pub(super) struct Arena {
     context: Arc<Context>,
     chunks: Vec<DeviceBuf>,
-    /// What is taken of each chunk: where it begins, and how long it is.
+    /// Allocated ranges of each chunk: offset and length.
     taken: Vec<BTreeMap<usize, usize>>,
     pool: Pool,
-    /// What all arenas may take together while this one is used.
+    /// Maximum bytes of all arenas together while this one is in use.
     limit: u64,
-    /// Whether it is as large as that.
+    /// `true` if the arena is one allocation of all available memory.
     is_gathered: bool,
 }
 
@@ -56,7 +58,7 @@ impl Arena {
         Self { context: Arc::clone(context), chunks, taken, pool: pool.clone(), limit: u64::MAX, is_gathered: false }
     }
 
-    /// From now on, all arenas may take so many bytes together. Nothing is taken of this one.
+    /// Limits the bytes of all arenas together. The caller must hold no piece of this arena.
     pub fn set_limit(&mut self, bytes: u64) {
         self.limit = bytes;
         if self.bytes() > self.limit() {
@@ -64,23 +66,23 @@ impl Arena {
         }
     }
 
-    /// Bytes that it may have in all.
+    /// Returns the maximum number of bytes that this arena may have in all.
     pub fn limit(&self) -> u64 {
         let others = self.pool.0.load(Relaxed).saturating_sub(self.bytes());
         self.limit.saturating_sub(others)
     }
 
-    /// Whether it is one allocation of all that there is.
+    /// Returns true if the arena is one allocation of all available memory.
     pub fn is_gathered(&self) -> bool {
         self.is_gathered
     }
 
-    /// Bytes of its allocations.
+    /// Returns the total size of its allocations in bytes.
     pub fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Bytes of a piece that could be taken now, about.
+    /// Returns about how many bytes the largest possible piece would have now.
     pub fn room(&self) -> u64 {
         let more = self.limit().saturating_sub(self.bytes());
         if self.is_gathered { self.largest_gap() as u64 } else { more.max(self.largest_gap() as u64) }
@@ -91,7 +93,7 @@ impl Arena {
         gaps.map(|(from, to)| to - from).max().unwrap_or(0)
     }
 
-    /// What is not taken of a chunk: from where to where.
+    /// Returns the free ranges of a chunk.
     fn gaps(&self, chunk: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let end = self.chunks[chunk].len();
         let mut from = 0;
@@ -103,10 +105,10 @@ impl Arena {
         })
     }
 
-    /// So many bytes, of no known content.
+    /// Allocates `len` bytes of undefined content.
     ///
     /// # Errors
-    /// [`PipelineError::Memory`] if the limit leaves no room for them, and those of the device.
+    /// [`PipelineError::Memory`] if the limit leaves no room for them, and errors of the device.
     pub fn take(&mut self, len: usize) -> Result<Piece> {
         let fits = |(from, to): &(usize, usize)| to - from >= len;
         let found = (0..self.chunks.len()).find_map(|chunk| {
@@ -124,7 +126,7 @@ impl Arena {
         Ok(Piece { chunk, at, len, address: self.chunks[chunk].address_of(&(at..at + len)) })
     }
 
-    /// Another allocation, with room for so many bytes.
+    /// Adds an allocation with room for `len` bytes.
     fn grow(&mut self, len: usize) -> Result<()> {
         let left = self.limit().saturating_sub(self.bytes());
         if self.is_gathered || len as u64 > left {
@@ -148,7 +150,7 @@ impl Arena {
         self.taken.push(BTreeMap::new());
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     fn release(&mut self) {
         self.pool.0.fetch_sub(self.bytes(), Relaxed);
         self.chunks.clear();
@@ -156,11 +158,12 @@ impl Arena {
         self.is_gathered = false;
     }
 
-    /// Takes all pieces back, and makes one allocation of all that there may be. If the device has less, it is most of that:
-    /// columns may be still to come. Nobody is using the pieces.
+    /// Frees all pieces and makes one allocation of all memory within the limit. If the device has
+    /// less, it allocates most of the rest, because columns may still have to be brought there. The
+    /// caller must not use any piece afterwards.
     ///
     /// # Errors
-    /// The device has next to nothing.
+    /// The device has almost no memory left.
     pub fn gather(&mut self) -> Result<()> {
         self.release();
         let all = usize::try_from(self.limit()).unwrap_or(usize::MAX).min(self.context.device().memory_bytes as usize);
@@ -181,7 +184,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes all pieces back but some. Nobody is using them.
+    /// Frees all pieces except some. The freed ones must not be in use.
     pub fn keep(&mut self, pieces: impl Iterator<Item = Piece>) {
         self.taken.iter_mut().for_each(BTreeMap::clear);
         for piece in pieces {
@@ -194,7 +197,7 @@ impl Arena {
         Ok(self.chunks[piece.chunk].copy_from(piece.at, bytes)?)
     }
 
-    /// The first bytes of a piece.
+    /// Reads the first bytes of a piece.
     pub fn read(&self, piece: Piece, len: usize) -> Result<Vec<u8>> {
         assert!(len <= piece.len, "{len} bytes of {}", piece.len);
         let mut bytes = vec![0; len];
@@ -202,15 +205,15 @@ impl Arena {
         Ok(bytes)
     }
 
-    /// Takes all pieces back. Nobody is using them.
+    /// Frees all pieces. They must not be in use.
     pub fn clear(&mut self) {
         if self.is_gathered {
-            // Whoever runs next, and columns, would find nothing.
+            // The next run, and columns, would otherwise find no memory.
             self.release();
         } else if self.chunks.len() > 1 {
             let all = self.bytes() as usize;
             self.release();
-            // Without room for it there is none, and the next run says so.
+            // If the allocation fails, the arena stays empty, and the next run reports the error.
             if all as u64 <= self.limit()
                 && let Ok(chunk) = DeviceBuf::new(&self.context, all)
             {

@@ -1,22 +1,27 @@
-//! Pipelines on a device: for each of them a kernel that is made for it, from columns as they are stored to groups,
-//! tables or rows.
+//! Execution of pipelines on a GPU. Each pipeline becomes one generated kernel, which reads columns
+//! as they are stored and produces groups, a table or rows.
 //!
 //! ```text
-//! program ─► plan ─► codegen ─► compile ─► run ─► columns of an answer
+//! program ─► plan ─► codegen ─► compile ─► run ─► columns of the result
 //!            order   CUDA C++   images,    launches, tables and groups
-//!            of acts            kept       in device memory
+//!            of acts            cached     in device memory
 //! ```
-//! - [`Executor`] runs a checked program and gives what `onehop_pipeline::cpu` gives. What it has no code for it refuses
-//!   before anything runs ([`Error::Refused`]): whoever asked then uses the CPU.
-//! - [`Images`] is where columns on the device come from; [`Uploads`] puts them there for a run.
-//! - [`Compiler`] keeps what was compiled, in memory and in files.
+//! - [`Executor`] runs a checked program and returns the same result as `onehop_pipeline::cpu`. It
+//!   refuses a program that it has no code for before anything runs ([`Error::Refused`]); the
+//!   caller then uses the CPU.
+//! - [`Images`] provides columns on the device. [`Uploads`] copies them there for one run.
+//! - [`Compiler`] caches compiled kernels in memory and in files.
 //!
 //! Invariants:
-//! - Semantics are `crates/pipeline`'s, also where rows fail: whether a query fails depends on its rows, not on their
-//!   order, and of several failures the one is told whose check comes first in the text.
-//! - Texts have no literals and no addresses in them. Whatever differs between two queries of one shape is an argument.
-//! - What does not fit in device memory is there one partition of its keys at a time: the answer is the same.
-//! - The text that a device gets is the text that runs in tests, compiled for the host by `host.h`.
+//! - The semantics are those of `crates/pipeline`, also for rows that fail. A query fails or
+//!   succeeds depending on its rows, not on their order. If several rows fail, the query reports
+//!   the failure whose check comes first in the kernel source.
+//! - Kernel source contains no literals and no addresses. Values that differ between two queries of
+//!   one shape are arguments.
+//! - A table, or groups, that do not fit in device memory are resident one partition of their keys
+//!   at a time. The result is the same.
+//! - The kernel source that a device executes is the one that tests execute, compiled for the host
+//!   by `host.h`.
 
 mod bounce;
 mod built;
@@ -53,21 +58,22 @@ pub use stream::StreamFacts;
 /// The result of running a program on a device.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a program did not run, or not to its end.
+/// The reason why a program did not run, or did not run to its end.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no code for it. Nothing has run.
+    /// The GPU has no code for the program. Nothing has run.
     #[error("the GPU has no code for {0}")]
     Refused(String),
-    /// What the query is to blame for, or its data; the CPU would say the same.
+    /// An error of the query or its data, which the CPU would return as well. Cancellation and
+    /// exhausted memory ([`onehop_pipeline::Error::Memory`]) are also reported here.
     #[error(transparent)]
     Pipeline(onehop_pipeline::Error),
-    /// The device, its driver or its compiler.
+    /// An error of the device, its driver or its compiler.
     #[error("{attempt}: {source}")]
     Device {
-        /// What was attempted.
+        /// The operation that was attempted.
         attempt: String,
-        /// What came of it.
+        /// The underlying error.
         source: crate::Error,
     },
 }
@@ -77,7 +83,7 @@ impl Error {
         Self::Refused(what.into())
     }
 
-    /// Whether the device had no memory left.
+    /// Returns true if the device was out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Device { source, .. } if source.is_out_of_memory())
     }

@@ -1,7 +1,8 @@
-//! A column of a morsel as kernels read it: where its planes are, and what they mean. Nothing is decoded on the way, but for
-//! what is not stored as integers.
+//! A column of a morsel as kernels read it: the addresses of its planes, and their encoding. Only
+//! values that are not stored as integers are decoded on the way to the device.
 //!
-//! Widths and kinds are the *form* of a part. [`part_of`] makes one of a block, whose bytes go wherever a [`Memory`] puts them.
+//! Width and kind together are the *form* of a part. [`part_of`] converts a block to a part, and a
+//! [`Memory`] places the block's bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +20,18 @@ use crate::direct::Planes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Part {
-    /// Address of packed words, or of values.
+    /// Address of packed words, or of plain values.
     pub low: u64,
-    /// Of the words of what lies above 32 bits.
+    /// Address of the words with the bits above the low 32.
     pub high: u64,
-    /// Of a bit per row, in lane geometry; 0 if every row has a value.
+    /// Address of one bit per row, in lane geometry; 0 if every row has a value.
     pub valid: u64,
-    /// Of what codes stand for.
+    /// Address of the values that codes stand for.
     pub table: u64,
-    /// Added to what is packed, wrapped around.
+    /// Base that is added to packed values, with wraparound.
     pub base: i64,
-    /// Added after that. Of codes: how many there are. Of steps: how far one is from the next.
+    /// Second summand, added after `base`. For codes, their number. For steps, the distance of
+    /// neighbouring values.
     pub bias: u64,
     /// A [`form`].
     pub form: u32,
@@ -40,14 +42,15 @@ pub struct Part {
 const _: () = assert!(size_of::<Part>() == 56);
 
 impl Part {
-    /// Becomes one of codes of `width` bits, for `values` values that ascend, of 32 bits or of 64 in a table at `table`.
+    /// Turns this into a part of codes of `width` bits. The `values` ascending values, of 32 or 64
+    /// bits each, are in a table at address `table`.
     pub fn set_codes(&mut self, table: u64, values: usize, is_wide: bool, width: u32) {
         let form = if is_wide { form::CODES64 } else { form::CODES };
         (self.table, self.bias, self.width, self.form) = (table, values as u64, width, form + width);
     }
 
-    /// Becomes one of codes of `width` bits that stand for `first` and what follows it in steps: nobody looks them up. Steps
-    /// of one are offsets like any other.
+    /// Turns this into a part of codes of `width` bits that stand for `first` and the values that
+    /// follow it in equal steps. Such codes need no lookup. Steps of one are stored as offsets.
     pub fn set_steps(&mut self, first: i64, step: u64, width: u32) {
         (self.base, self.width) = (first, width);
         (self.bias, self.form) = match step {
@@ -57,7 +60,7 @@ impl Part {
     }
 }
 
-/// What the fields of a [`Part`] mean, as device.cuh has it: the last five have a width added.
+/// Values of [`Part::form`], as in device.cuh. A width is added to each of the last five.
 pub mod form {
     #![allow(missing_docs, reason = "device.cuh says what they are")]
     pub const SAME: u32 = 0;
@@ -73,7 +76,7 @@ pub mod form {
     pub const CODES: u32 = 256;
     pub const CODES64: u32 = 320;
 
-    /// What a form says, taken apart: numbers are the bits of a value.
+    /// A form, decoded. Numbers are the bits of a value.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Layout {
         Same,
@@ -91,7 +94,7 @@ pub mod form {
     }
 
     impl Layout {
-        /// Of a form that a part has.
+        /// Decodes the form of a part.
         pub fn of(form: u32) -> Self {
             match form {
                 SAME => Self::Same,
@@ -100,7 +103,8 @@ pub mod form {
                 I32 => Self::I32,
                 I64 => Self::I64,
                 I128 => Self::I128,
-                // What a width is added to has 64 forms behind it, the last of which is that of 64 bits.
+                // Each form with a width occupies 64 numbers after its base, the last of which
+                // stands for 64 bits.
                 _ if form <= PACKED => Self::F64,
                 _ if form <= STEPS => Self::Packed(form - PACKED),
                 _ if form <= WIDE => Self::Steps(form - STEPS),
@@ -110,7 +114,8 @@ pub mod form {
             }
         }
 
-        /// Bits of a value, if a vector's are in a single plane: offsets, steps, or codes.
+        /// Returns the bits of a value, if the values of a vector are in a single plane: offsets,
+        /// steps or codes.
         pub fn width_of_plane(self) -> Option<u32> {
             match self {
                 Self::Packed(width) | Self::Steps(width) | Self::Codes(width) | Self::Codes64(width) => Some(width),
@@ -118,7 +123,7 @@ pub mod form {
             }
         }
 
-        /// Bits of an offset from a base, in one plane or two.
+        /// Returns the bits of an offset from a base, in one plane or two.
         pub fn width_of_offset(self) -> Option<u32> {
             match self {
                 Self::Packed(width) | Self::Wide(width) => Some(width),
@@ -133,7 +138,7 @@ pub mod form {
 #[repr(C)]
 pub(super) struct CodeWord {
     values: u64,
-    /// The number of the table's first.
+    /// Index of the table's first code word.
     first: u32,
     count: u16,
     is_wide: u16,
@@ -141,7 +146,8 @@ pub(super) struct CodeWord {
 
 const _: () = assert!(size_of::<CodeWord>() == 16);
 
-/// Words that stand for all codes of parts, and of each part, which word is its first; nothing if none of them has codes.
+/// Returns the code words for all codes of parts, and the index of each part's first word. Returns
+/// `None` if no part has codes.
 pub(super) fn code_words(parts: &[Part]) -> Result<Option<(Vec<CodeWord>, Vec<u32>)>> {
     let mut words: Vec<CodeWord> = Vec::new();
     let mut first_of: BTreeMap<u64, u32> = BTreeMap::new();
@@ -155,7 +161,7 @@ pub(super) fn code_words(parts: &[Part]) -> Result<Option<(Vec<CodeWord>, Vec<u3
                 continue;
             }
         };
-        // Kernels would find nothing, and say so.
+        // Kernels would silently find no values.
         if part.table == 0 || part.bias == 0 {
             return Err(Error::refused("codes of nobody knows what"));
         }
@@ -173,12 +179,12 @@ pub(super) fn code_words(parts: &[Part]) -> Result<Option<(Vec<CodeWord>, Vec<u3
     Ok((!words.is_empty()).then_some((words, first)))
 }
 
-/// The forms of parts, the most frequent first.
+/// Returns the forms of parts, the most frequent first.
 pub(super) fn forms_of(parts: &[Part]) -> Vec<u32> {
     by_frequency(parts.iter().map(|part| part.form))
 }
 
-/// Forms, the most frequent first.
+/// Returns the distinct forms, the most frequent first.
 pub(crate) fn by_frequency(forms: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut counts = BTreeMap::new();
     forms.into_iter().for_each(|form| *counts.entry(form).or_insert(0usize) += 1);
@@ -187,13 +193,13 @@ pub(crate) fn by_frequency(forms: impl IntoIterator<Item = u32>) -> Vec<u32> {
     forms.into_iter().map(|(form, _)| form).collect()
 }
 
-/// The memory of plain values.
+/// Returns the memory of plain values as bytes.
 pub(crate) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: numbers, and structures of numbers without anything between them.
+    // SAFETY: callers pass numbers, and structures of numbers without padding.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
 }
 
-/// The memory of a table of codes.
+/// Returns the memory of a code table as bytes.
 pub(crate) fn bytes_of_table(table: &CodeTable) -> &[u8] {
     match table {
         CodeTable::I32(values) => bytes_of(values),
@@ -201,19 +207,19 @@ pub(crate) fn bytes_of_table(table: &CodeTable) -> &[u8] {
     }
 }
 
-/// How kernels get from a code to what it stands for.
+/// Decoding of a code in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodeMeaning<T> {
-    /// By a multiplication: it is so many steps above the first.
+    /// By a multiplication: the code is the number of steps above the first value.
     Steps { first: i64, step: u64 },
-    /// By a table, whose values ascend.
+    /// By a table of ascending values.
     Table(T),
-    /// Not at all: what does not ascend is nothing that a range could be looked up in.
+    /// Not supported: the values do not ascend, so a range of values is not a range of codes.
     Unordered,
 }
 
 impl CodeMeaning<()> {
-    /// Of the codes of a table.
+    /// Returns the decoding of a table's codes.
     pub fn of(table: &CodeTable) -> Self {
         match table.steps() {
             Some((first, step)) => Self::Steps { first, step },
@@ -222,7 +228,7 @@ impl CodeMeaning<()> {
         }
     }
 
-    /// With its table in a place that is asked for if there is need of one.
+    /// Adds the location of the table, which `place` creates only if the decoding needs it.
     pub fn with_table<T>(self, place: impl FnOnce() -> Result<T>) -> Result<CodeMeaning<T>> {
         Ok(match self {
             Self::Steps { first, step } => CodeMeaning::Steps { first, step },
@@ -232,21 +238,23 @@ impl CodeMeaning<()> {
     }
 }
 
-/// Where the bytes of parts go.
+/// Destination of the bytes of parts.
 pub(super) trait Memory {
-    /// Puts bytes where a line begins, and says where that is, which is never 0.
+    /// Stores bytes at the beginning of a cache line and returns their address, which is never 0.
     fn put(&mut self, bytes: &[u8]) -> Result<u64>;
 
-    /// The same of bytes that are the block's own, which whoever makes a part of it still has.
+    /// Stores bytes that belong to a block. The caller still holds the block while it creates a
+    /// part of it.
     fn put_stored(&mut self, bytes: &[u8]) -> Result<u64> {
         self.put(bytes)
     }
 
-    /// What codes of a table mean. If it has to be looked up, it is put there once, however often it comes.
+    /// Returns the decoding of a table's codes. A lookup table is stored once, however often it is
+    /// used.
     fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>>;
 }
 
-/// Puts a block of so many rows somewhere, as a part.
+/// Stores a block of `rows` rows and returns its part.
 pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut impl Memory) -> Result<Part> {
     let view = block.view();
     let mut part = Part::default();
@@ -295,7 +303,8 @@ pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut 
     Ok(part)
 }
 
-/// Whether kernels can read a block as it is stored, whoever brings its bytes: [`part_of_place`] has a part of it.
+/// Returns true if kernels can read a block as it is stored, whichever path brings its bytes.
+/// [`part_of_place`] creates the part of such a block.
 pub(crate) fn is_read_as_stored(place: &BlockPlace, meaning: StoredMeaning<'_>) -> bool {
     match meaning {
         StoredMeaning::Biased(_) => true,
@@ -304,7 +313,7 @@ pub(crate) fn is_read_as_stored(place: &BlockPlace, meaning: StoredMeaning<'_>) 
     }
 }
 
-/// As [`part_of`], of a block whose planes are on the device as they are stored.
+/// As [`part_of`], for a block whose planes are on the device as they are stored.
 pub(super) fn part_of_place(
     place: &BlockPlace,
     meaning: StoredMeaning<'_>,
@@ -344,7 +353,8 @@ fn put_plane(plane: Plane<'_>, rows: usize, memory: &mut impl Memory) -> Result<
     memory.put_stored(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS))))
 }
 
-/// Puts codes with what they mean. If that is in no order, nobody makes use of codes.
+/// Stores codes and their decoding. If the values are in no order, it stores decoded values
+/// instead.
 fn put_codes(
     table: &CodeTable,
     codes: Plane<'_>,
@@ -364,7 +374,7 @@ fn put_codes(
     Ok(())
 }
 
-/// Puts the values of a block one by one, whatever they are stored as; their form, and where they are.
+/// Stores the decoded values of a block. Returns their form and address.
 fn put_decoded(block: &Block, rows: usize, domain: &Domain, memory: &mut impl Memory) -> Result<(u32, u64)> {
     if domain.ty == Type::Double {
         return Ok((form::F64, memory.put(bytes_of(&block.decoded_doubles(rows)?))?));
@@ -383,7 +393,7 @@ fn put_decoded(block: &Block, rows: usize, domain: &Domain, memory: &mut impl Me
     })
 }
 
-/// The form that a block would have, put nowhere.
+/// Returns the form that a block would have, without storing it.
 pub(super) fn form_of(block: &Block, rows: usize, domain: &Domain) -> Result<u32> {
     struct Nowhere;
     impl Memory for Nowhere {
@@ -398,7 +408,7 @@ pub(super) fn form_of(block: &Block, rows: usize, domain: &Domain) -> Result<u32
     Ok(part_of(block, rows, domain, &mut Nowhere)?.form)
 }
 
-/// Bytes that are 0 or 1 as bits in lane geometry.
+/// Converts bytes that are 0 or 1 to bits in lane geometry.
 fn lane_bits(bytes: &[u8]) -> Vec<u32> {
     let mut words = vec![0u32; bytes.len().div_ceil(VECTOR_ROWS) * LANES];
     for (row, byte) in bytes.iter().enumerate() {

@@ -1,27 +1,30 @@
-//! Partitions of keys: how a table, or groups, that do not fit in device memory are there one after the other.
+//! Partitions of keys, for a table, or groups, that do not fit in device memory. Partitions are
+//! resident one after the other.
 //!
-//! A partition is some of the keys that there could be, settled by the key alone:
+//! A partition is a subset of the possible keys, determined by the key alone:
 //!
 //! ```text
-//! dense     a range of keys, as many in each: of a bit for each key, and payload at its place, 1/n is there
-//! hashed    an n-th of what the hash's high half can be; the low half says which slot
+//! dense     a range of keys, equally many in each: the bit of each key, and payload at its place,
+//!           are there for 1/n of the keys
+//! hashed    1/n of the possible values of the hash's high half; the low half determines the slot
 //! ```
-//! How many there are is settled by [`Partitions`]: nothing is split at first. When something finds no room, the largest
-//! thing that is in memory, or wants to be, is split more often, and the pipeline begins again. What does not become
-//! smaller by that, as the rows of one key, is given up on.
+//! [`Partitions`] holds their numbers. Nothing is split at first. If an allocation fails, the
+//! largest object that is in memory, or needs memory, is split into more partitions, and the
+//! pipeline restarts. Splitting stops for an object that does not become smaller, such as the rows
+//! of one key.
 
 use super::codegen::PartitionWord;
 
-/// Partitions of one thing, at most.
+/// Maximum number of partitions of one object.
 const MOST: u64 = 1 << 12;
-/// How often in a row splitting may leave the largest partition as large as it was: two keys that come often may have one
-/// hash's remainder, but not for long.
+/// Maximum number of consecutive splits that may leave the largest partition as large as it was.
+/// Two frequent keys may have hashes with the same remainder, but not for long.
 const MOST_IN_VAIN: u32 = 3;
-/// By how much, at most, something is split at once.
+/// Maximum factor of one split.
 const MOST_AT_ONCE: u64 = 64;
-/// By how much, at least, if splitting it did not help.
+/// Minimum factor of a split after one that did not help.
 const IN_VAIN: u64 = 4;
-/// The part of something that ranges may have more than their share.
+/// Reciprocal of the reserve that a range gets, as a fraction of its size.
 const SPARE: u64 = 16;
 
 /// One partition of `of`.
@@ -35,14 +38,15 @@ impl Partition {
     /// All keys.
     pub const ALL: Self = Self { number: 0, of: 1 };
 
-    /// The first of its keys if they are a range of `count`, and how many it has.
+    /// Returns the first of its keys, if the keys are a range of `count`, and their number.
     pub fn range(self, count: u64) -> (u64, u64) {
         let span = self.span(count);
         let first = span.saturating_mul(self.number).min(count);
         (first, span.min(count - first))
     }
 
-    /// How many ranges of `count` keys there are that have any: all that are there are as long as the first, but the last.
+    /// Returns the number of non-empty ranges of `count` keys. All of them are as long as the
+    /// first, except the last.
     pub fn ranges(self, count: u64) -> u64 {
         count.div_ceil(self.span(count)).max(1)
     }
@@ -51,7 +55,8 @@ impl Partition {
         count.div_ceil(self.of).max(1)
     }
 
-    /// What a kernel knows it by, of `count` keys, the last partition being `last`.
+    /// Returns a word of the kernel's argument, for `count` keys. `last` is the number of the last
+    /// partition.
     pub fn word(self, word: PartitionWord, count: u64, last: u64) -> u64 {
         match word {
             PartitionWord::First => self.range(count).0,
@@ -63,59 +68,62 @@ impl Partition {
     }
 }
 
-/// What a pipeline ends in, as far as it wants to be in memory.
+/// The output of a pipeline, as far as it needs memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thing {
     pub pipeline: usize,
-    /// Of one partition.
+    /// Bytes of one partition.
     pub bytes: u64,
     pub how: How,
 }
 
-/// What becomes of something in more partitions.
+/// Effect of more partitions on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// It has as much less: places are those of a range of keys, or rows.
+    /// Its size is inversely proportional to their number: places are those of a range of keys, or
+    /// rows.
     Range,
-    /// It has half as many places sooner or later.
+    /// The number of its places halves sooner or later.
     Hashed,
-    /// So it has, but it is only as large as it was when it found no room to grow, and nobody knows how large it will be:
-    /// groups. All of them are different, so that fewer of them come to each of more partitions.
+    /// As `Hashed`, but for groups: their size is that at which they could not grow further, and
+    /// their final size is unknown. All groups are distinct, so each of more partitions has fewer
+    /// of them.
     Grows,
 }
 
-/// Into how many partitions what each pipeline ends in is split.
+/// Number of partitions of each pipeline's output.
 #[derive(Clone, Debug)]
 pub(super) struct Partitions(Vec<Of>);
 
-/// Of one pipeline.
+/// Partitions of one pipeline's output.
 #[derive(Clone, Copy, Debug)]
 struct Of {
     partitions: u64,
-    /// What its largest partition wanted when it was split last.
+    /// Bytes that its largest partition needed at the last split.
     bytes: u64,
-    /// How often in a row that had not helped.
+    /// Number of consecutive splits that had not helped.
     in_vain: u32,
 }
 
 impl Partitions {
-    /// Of so many pipelines, nothing being split.
+    /// Returns partitions for a number of pipelines, with nothing split.
     pub fn none(pipelines: usize) -> Self {
         Self(vec![Of { partitions: 1, bytes: u64::MAX, in_vain: 0 }; pipelines])
     }
 
-    /// Into how many partitions something is split.
+    /// Returns the number of partitions of a pipeline's output.
     pub fn of(&self, pipeline: usize) -> u64 {
         self.0[pipeline].partitions
     }
 
-    /// Splits what a pipeline ends in from the start.
+    /// Splits the output of a pipeline from the start.
     pub fn set(&mut self, pipeline: usize, partitions: u64) {
         self.0[pipeline].partitions = partitions.clamp(1, MOST);
     }
 
-    /// Splits more often the largest of some things, which do not fit in `pool` bytes together: which one, and the part of
-    /// its rows and places that each partition will have of what it had. `None` if splitting does not help any more.
+    /// Splits the largest of the objects, which do not fit in `pool` bytes together. Returns its
+    /// pipeline, and the fraction of its former rows and places that each partition will have.
+    /// Returns `None` if splitting does not help any more.
     pub fn split_largest(&mut self, things: &[Thing], pool: u64) -> Option<(usize, f64)> {
         let all: u64 = things.iter().map(|thing| thing.bytes).sum();
         let may_help = |thing: &&Thing| {
@@ -127,13 +135,14 @@ impl Partitions {
         let helped = bytes < of.bytes / 8 * 7;
         of.in_vain = if helped { 0 } else { of.in_vain + 1 };
         of.bytes = bytes;
-        // What is left for it beside the others; if they leave nothing, it is their turn after this one's.
+        // Memory left beside the other objects. If they leave none, they are split after this one.
         let others = all - bytes;
         let left = pool.saturating_sub(others).max(pool / 4).max(1);
         let least = if helped { 1 } else { IN_VAIN };
         let before = of.partitions;
         of.partitions = match how {
-            // What is small and beside it takes a bit as well, and no range is as good as any other.
+            // Small allocations beside it need some memory as well, and ranges differ in their
+            // rows.
             How::Range => (bytes + bytes / SPARE).saturating_mul(before).div_ceil(left).max(before + 1),
             How::Hashed | How::Grows => bytes.div_ceil(left).next_power_of_two().max(2) * before,
         };
@@ -142,31 +151,33 @@ impl Partitions {
     }
 }
 
-/// The partitions of several tables that are there in one pass after the other: every combination once, the last table's
-/// changing most often.
+/// Sequence of the partitions of several tables that are resident in one pass after the other.
+/// Every combination occurs once, and the last table's partition changes most often.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// A table, its partition, how many of them have keys, and how many there are.
+    /// Each table with its partition, the number of its non-empty partitions, and the number of
+    /// all.
     tables: Vec<(usize, u64, u64, u64)>,
 }
 
 impl Passes {
-    /// Of tables, each with its number, how many partitions have keys, and how many there are.
+    /// Creates the sequence for tables, each with its number, its number of non-empty partitions,
+    /// and the number of all.
     pub fn new(tables: impl IntoIterator<Item = (usize, u64, u64)>) -> Self {
         Self { tables: tables.into_iter().map(|(table, count, of)| (table, 0, count, of)).collect() }
     }
 
-    /// What has to be there.
+    /// Returns the partition of each table that must be resident in the current pass.
     pub fn tables(&self) -> impl DoubleEndedIterator<Item = (usize, Partition)> + '_ {
         self.tables.iter().map(|(table, number, _, of)| (*table, Partition { number: *number, of: *of }))
     }
 
-    /// Whether there is no pass after this one.
+    /// Returns true if the current pass is the last one.
     pub fn is_last(&self) -> bool {
         self.tables.iter().all(|(_, number, count, _)| number + 1 >= *count)
     }
 
-    /// To the next one.
+    /// Advances to the next pass.
     pub fn advance(&mut self) {
         for (_, number, count, _) in self.tables.iter_mut().rev() {
             *number += 1;
@@ -177,7 +188,7 @@ impl Passes {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of passes.
     pub fn count(&self) -> u64 {
         self.tables.iter().map(|(_, _, count, _)| *count).product()
     }
@@ -248,7 +259,7 @@ mod tests {
     #[test]
     fn what_does_not_become_smaller_is_given_up() {
         let mut partitions = Partitions::none(3);
-        // Of a range no more than it takes.
+        // A range is split no further than necessary.
         let range = Thing { how: How::Range, ..thing(2, 2000) };
         assert_eq!(partitions.split_largest(&[range], 1000), Some((2, 1.0 / 3.0)));
         let mut times = 0;
@@ -256,7 +267,8 @@ mod tests {
             times += 1;
         }
         assert!(times <= 4, "{times}");
-        // What can be split after it is, and groups that always want as much as there is, until there are very many.
+        // The other object is split as long as it can be. Groups that always need all memory are
+        // split up to the maximum.
         let things = [thing(0, 5000), Thing { how: How::Grows, ..thing(1, 900) }];
         while let Some((which, _)) = partitions.split_largest(&things, 1000) {
             assert_eq!(which, 1);

@@ -1,14 +1,17 @@
-//! A pipeline before code is made of it: where each register comes from, and filters and probes in the order in which
-//! they are going to be carried out.
+//! A pipeline before code generation: the origin of each register, and filters and probes in their
+//! order of execution.
 //!
-//! What cannot fail comes first, what gets rid of rows most cheaply before all else. What can fail keeps its order, and
-//! comes when nothing is left that cannot, so that it sees the rows that `crates/pipeline` promises and no others.
+//! Acts that cannot fail come first, ordered by the cost of removing a row. Fallible acts keep
+//! their order, and come when no infallible act is ready. They thus see exactly the rows that
+//! `crates/pipeline` promises.
 //!
-//! The order is in the text of a kernel, and queries that differ in their constants share one: so no constant has a part in
-//! it. How many rows pass a filter is guessed from what it asks (to be equal, to lie within two ends or on one side of one, to
-//! be in a list so long) and from how many values its column can have. How many find something in a table is known
-//! better, of the rows that it turned out to have: those are data, and the order of a star's probes is worth more than a
-//! text. Roughly, though, so that tables of one query's constants and another's are the same.
+//! The order is part of the kernel source, and queries that differ only in constants share one
+//! kernel. Constants therefore do not influence the order. The fraction of rows that pass a filter
+//! is estimated from its shape (equality, a two-sided or one-sided range, a list of some length)
+//! and from the number of values that its column can have. For probes the estimate is better,
+//! because it uses the actual number of rows of the table. These are data, but the order of a
+//! star's probes is worth a kernel of its own. The estimates are rounded, so that the tables of
+//! queries with different constants share one.
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
@@ -17,11 +20,11 @@ use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Source, Type};
 use super::table::{SHARED_BITMAP_BYTES, TableShape};
 use super::{Error, Result};
 
-/// Where a register's values come from.
+/// Origin of a register's values.
 #[derive(Clone, Debug)]
 pub(super) enum Register {
     Column(usize),
-    /// From what a step's probe found: the number of the payload's column.
+    /// Read from the match of a step's probe: the number of the payload's column.
     Payload {
         step: usize,
         column: usize,
@@ -32,15 +35,15 @@ pub(super) enum Register {
 /// A filter or a probe.
 #[derive(Clone, Debug)]
 pub(super) struct Act {
-    /// The step of the pipeline that it is, or is a part of.
+    /// The step of the pipeline that the act implements in full or in part.
     pub step: usize,
     pub kind: ActKind,
-    /// Registers that it reads before it adds any.
+    /// Registers that it reads, except those that it adds.
     pub needs: Vec<usize>,
     pub is_fallible: bool,
-    /// The part of the rows that it is guessed to let through.
+    /// Estimated fraction of the rows that pass.
     pub passes: f64,
-    /// What it takes to look at a row, roughly.
+    /// Approximate cost of testing a row.
     pub cost: f64,
 }
 
@@ -55,38 +58,39 @@ pub(super) struct Probe {
     pub table: usize,
     pub kind: JoinKind,
     pub keys: Vec<Bound>,
-    /// Its payload's registers.
+    /// Registers of its payload.
     pub added: std::ops::Range<usize>,
     pub condition: Option<Bound>,
 }
 
-/// A pipeline with everything settled but its text.
+/// A pipeline in which everything except the kernel source is decided.
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     pub pipeline: &'a Pipeline,
-    /// Of the registers: as settled, less what tables turned out not to hold.
+    /// Domains of the registers, narrowed to the values that the tables hold.
     pub domains: Vec<Domain>,
     pub registers: Vec<Register>,
     pub acts: Vec<Act>,
     source: &'a dyn Source,
 }
 
-/// Guesses are one of these.
+/// Possible values of an estimate.
 const GUESSES: [f64; 6] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.0];
 
-/// The part of the rows that is guessed to lie between two ends, as it is where there is a benchmark to ask, and on one side
-/// of one.
+/// Estimated fraction of the rows in a two-sided range, as in the benchmarks, and in a one-sided
+/// range.
 const TWO_SIDED: f64 = 0.2;
 const ONE_SIDED: f64 = 0.5;
 
-/// What it takes to look at a row: at a value of a column that is looked at whole, at a bit of a bitmap that is near or
-/// not, and at anything that is computed or looked up row by row.
+/// Costs of testing a row: a value of a column that is tested as a whole, a bit of a near bitmap, a
+/// bit of a far bitmap, and anything that is computed or looked up row by row.
 const VALUE: f64 = 1.0;
 const BIT: f64 = 2.0;
 const FAR_BIT: f64 = 2.5;
 const ROW: f64 = 4.0;
 
-/// Keys of bitmaps that are near: in shared memory, and in a cache of the multiprocessor's.
+/// Maximum number of keys of a near bitmap: one in shared memory, and one in a cache of the
+/// multiprocessor.
 const NEAR_KEYS: u64 = SHARED_BITMAP_BYTES * 8;
 const CACHED_KEYS: u64 = 256 << 13;
 
@@ -111,7 +115,8 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Two ranges of one column are one. Who counts the rows of each wants them apart.
+    /// Merges two ranges of one column into one. A caller that counts the rows of each keeps them
+    /// apart.
     fn join_ranges(&mut self) {
         let mut joined: Vec<Act> = Vec::with_capacity(self.acts.len());
         for act in std::mem::take(&mut self.acts) {
@@ -136,7 +141,7 @@ impl<'a> Plan<'a> {
         self.acts = joined;
     }
 
-    /// The column and the range that a filter is about, if it is about that alone.
+    /// Returns the column register and the range of a filter, if the filter tests only that.
     fn range(&self, kind: &ActKind) -> Option<(usize, Interval)> {
         let ActKind::Filter(bound) = kind else { return None };
         let BoundKind::Within { inner, interval } = &bound.kind else { return None };
@@ -147,7 +152,7 @@ impl<'a> Plan<'a> {
         self.source
     }
 
-    /// Whether a row of a table that is built can fail, on its way or there.
+    /// Returns true if a row can fail on its way into a table that is built, or in the sink.
     pub fn can_building_fail(&self) -> bool {
         let fails = |expr: &Expr| self.bind(expr).is_ok_and(|bound| self.may_fail(&bound));
         let fails_there = match &self.pipeline.sink {
@@ -214,7 +219,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// What a table holds is known by now: groups by it may be fewer than they could be.
+    /// Narrows the domain of a payload register to the values that the table holds, so that there
+    /// may be fewer groups.
     fn narrow(&mut self, register: usize, table: &TableShape, column: usize) {
         let domain = &mut self.domains[register];
         let known = table.filled.as_ref().and_then(|filled| filled.payload[column]);
@@ -223,11 +229,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// A register that can fail makes what reads it fallible.
+    /// Adds an act. A fallible register makes each act that reads it fallible.
     fn push(&mut self, mut act: Act) {
         act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
         let is_coded = |column: usize| self.source.is_coded(column);
-        // Each code has been looked up by then, and has a bit that is near, however far away its key is.
+        // Each code has been looked up by then and has a near bit, however far away the bit of its
+        // key is.
         if matches!(act.needs.as_slice(), [only] if self.column(*only).is_some_and(is_coded)) {
             act.cost = act.cost.min(BIT);
         }
@@ -242,7 +249,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether computing something can fail, registers that it reads included.
+    /// Returns true if computing `bound` can fail, including the registers that it reads.
     pub fn may_fail(&self, bound: &Bound) -> bool {
         bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.is_fallible(register))
     }
@@ -253,7 +260,7 @@ impl<'a> Plan<'a> {
         while !left.is_empty() {
             let is_ready = |act: &Act| act.needs.iter().all(|register| self.is_known(*register, &probed));
             let ready = left.iter().enumerate().filter(|(_, act)| !act.is_fallible && is_ready(act));
-            // What it takes to get rid of a row.
+            // Cost of removing one row.
             let price = |act: &Act| act.cost / (1.0 - act.passes);
             let best = ready.min_by(|(_, a), (_, b)| price(a).total_cmp(&price(b))).map(|(at, _)| at);
             let next = best.or_else(|| left.iter().position(|act| act.is_fallible));
@@ -275,7 +282,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The column that a register is.
+    /// Returns the column that a register reads, if it reads one.
     pub fn column(&self, register: usize) -> Option<usize> {
         match self.registers[register] {
             Register::Column(column) => Some(column),
@@ -283,7 +290,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The register that something is, which is a column.
+    /// Returns the register that an expression is, if that is a column.
     pub fn column_register(&self, bound: &Bound) -> Option<usize> {
         match bound.kind {
             BoundKind::Register(register) if self.column(register).is_some() => Some(register),
@@ -291,7 +298,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The part of the rows for which a condition holds, as a guess from what it asks. No constant has a part in it.
+    /// Estimates the fraction of the rows for which a condition holds, from its shape. Constants
+    /// have no influence.
     fn passing(&self, bound: &Bound) -> f64 {
         let values = |of: &Bound| of.domain.interval.count().unwrap_or(u128::MAX).max(1) as f64;
         match &bound.kind {
@@ -304,7 +312,8 @@ impl<'a> Plan<'a> {
             BoundKind::Compare { op: CompareOp::Equal, .. } => 0.1,
             BoundKind::Compare { op: CompareOp::NotEqual, .. } => 0.9,
             BoundKind::Lookup { table, .. } => match &table.values {
-                // One text is what it has to be equal to, or not; several may be as many as they like.
+                // A single string is compared for equality or inequality; of several strings, any
+                // number is possible.
                 LookupValues::Bool(values) => {
                     let all = values.len().max(2);
                     match values.iter().filter(|value| **value).count() {
@@ -323,7 +332,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The nearest of the guesses.
+/// Returns the nearest of the guesses.
 fn guess(passes: f64) -> f64 {
     let distance = |guess: &f64| (guess.ln() - passes.max(GUESSES[0]).ln()).abs();
     GUESSES.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(passes)

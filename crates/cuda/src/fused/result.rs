@@ -1,4 +1,4 @@
-//! From what kernels leave in memory to columns of an answer.
+//! Conversion of the memory that kernels have filled to columns of the result.
 
 use onehop_pipeline::cpu::{Kind, ResultColumn, ResultValues};
 use onehop_pipeline::ir::{Direction, Nulls, SortKey};
@@ -6,18 +6,19 @@ use onehop_pipeline::{Domain, Type};
 
 use super::codegen::{Groups, Output, Slot, SlotKind};
 
-/// Words of memory.
+/// Returns the words of memory.
 pub(super) fn words_of(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// A double as an integer of the same order, and back.
+/// Maps the bits of a double to an integer of the same order. The function is its own inverse.
 fn ordered(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
-/// Columns of the groups that have rows. `states` holds each word of all `places`, `keys` those of hashed places; others
-/// begin with that of the group `first`.
+/// Returns the columns of the groups that have rows. `states` holds each word of all `places`,
+/// `keys` the keys of hashed places. The keys of places that are not hashed begin with that of the
+/// group `first`.
 pub(super) fn of_groups(
     groups: &Groups,
     states: &[u64],
@@ -79,7 +80,7 @@ fn wide(low: u64, high: u64) -> i128 {
     i128::from(high as i64) << 64 | i128::from(low)
 }
 
-/// A column of collected rows.
+/// Returns a column of collected rows.
 pub(super) fn of_rows(output: &Output, bytes: &[u8], valid: Option<&[u8]>) -> ResultColumn {
     fn integers<const N: usize>(bytes: &[u8], of: impl Fn([u8; N]) -> i128) -> Vec<i128> {
         bytes.as_chunks::<N>().0.iter().map(|value| of(*value)).collect()
@@ -101,7 +102,7 @@ pub(super) fn of_rows(output: &Output, bytes: &[u8], valid: Option<&[u8]>) -> Re
     ResultColumn::of_integers(&output.domain, values.into_iter())
 }
 
-/// The first `rows` rows in an order, of columns that begin with its keys.
+/// Returns the first `rows` rows in an order. The columns begin with the sort keys.
 pub(super) fn first_rows(columns: &[ResultColumn], keys: &[SortKey], rows: usize) -> Vec<ResultColumn> {
     let of_keys: Vec<Vec<Option<i128>>> = columns.iter().take(keys.len()).map(comparable).collect();
     let count = columns.first().map_or(0, ResultColumn::len);
@@ -126,7 +127,8 @@ pub(super) fn first_rows(columns: &[ResultColumn], keys: &[SortKey], rows: usize
     columns.iter().map(|column| column.gather(&places)).collect()
 }
 
-/// The rank of the `rows`-th value in an order, as sink.rs has kernels make it; `None` if there are not so many.
+/// Returns the rank of the `rows`-th value in an order, as kernels compute it (sink.rs). Returns
+/// `None` if there are fewer values.
 pub(super) fn rank_of_last(column: &ResultColumn, key: &SortKey, rows: usize) -> Option<u64> {
     let rank = |value: Option<i128>| {
         let rank = value.map(|value| (value as i64 as u64) ^ 1 << 63);
@@ -142,13 +144,13 @@ pub(super) fn rank_of_last(column: &ResultColumn, key: &SortKey, rows: usize) ->
     Some(*ranks.select_nth_unstable(last).1)
 }
 
-/// Values as integers of their order.
+/// Returns values as integers of the same order.
 fn comparable(column: &ResultColumn) -> Vec<Option<i128>> {
     let value = |row: usize| match &column.values {
         ResultValues::Bool(values) => values[row].into(),
         ResultValues::Int(values) => values[row].into(),
         ResultValues::Wide(values) => values[row],
-        // Both zeros are one.
+        // Both zeros are equal.
         ResultValues::Double(values) => ordered((values[row] + 0.0).to_bits() as i64).into(),
         ResultValues::Text(codes, _) => codes[row].into(),
         ResultValues::LateText(rows, _) => rows[row].into(),

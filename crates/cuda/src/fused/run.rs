@@ -1,16 +1,17 @@
-//! Runs a program on a device.
+//! Execution of a program on a device.
 //!
 //! ```text
 //! for each pass of each pipeline (schedule.rs)
-//!   plan, columns on the device or on their way, text, kernel
-//!   memory for what it ends in, filled with zeros, or what the passes before have left there
-//!   launch, once or for each batch; wait, status
-//!     a key came twice       once more, with chains
-//!     there was no room      once more, with more
-//!     a check failed         the query's error, when all passes are through
+//!   plan, columns on the device or on their way, kernel source, kernel
+//!   memory for the output, filled with zeros, or as the earlier passes have left it
+//!   launch, once or for each batch; wait; read the status
+//!     a key was repeated     retry with chains
+//!     the memory was full    retry with more memory
+//!     a check failed         return the query's error, after all passes
 //!   a table stays on the device; groups and rows are copied
 //! ```
-//! Nothing is left behind by a run that fails: its memory is the arena's, which is taken back when the stream is through.
+//! A run that fails leaves nothing behind. Its memory belongs to the arena, which is released after
+//! the stream has finished.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -43,50 +44,52 @@ use crate::direct::Direct;
 use crate::staging::{Shape, Stager};
 use crate::{Context, Event, Nvrtc, Stream};
 
-/// Words of a status, before the steps'.
+/// Words of a status, before the counters of the steps.
 pub(super) const STATUS_WORDS: usize = 6;
-/// Of those, the one that warps take units by.
+/// Index of the status word from which warps take units.
 pub(super) const NEXT_UNIT_WORD: u64 = 5;
-/// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
+/// Maximum bytes of one allocation, to detect implausible lengths.
 const MOST_BYTES: u64 = 1 << 40;
 
-/// How kernels are launched.
+/// Launch options.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Threads of a block: whole warps.
     pub threads: u32,
-    /// Threads of a block that has a bitmap in shared memory: the more there are, the fewer bitmaps, and the more is left
-    /// of that memory to cache what is not there.
+    /// Threads of a block that has a bitmap in shared memory. More threads mean fewer bitmaps, and
+    /// more of that memory remains as a cache for other data.
     pub wide_threads: u32,
-    /// Blocks of so many threads for each multiprocessor, at most: more than fit at once, so that none waits for a slow
-    /// one.
+    /// Maximum number of blocks of `threads` threads for each multiprocessor: more than fit at
+    /// once, so that no multiprocessor waits for a slow block.
     pub blocks: u32,
-    /// Rows from which on a small bitmap is copied into every block's shared memory.
+    /// Minimum number of rows for which a small bitmap is copied into every block's shared memory.
     pub many_rows: u64,
-    /// Whether steps count the rows that they let through.
+    /// `true` if steps count the rows that they let through.
     pub counts: bool,
-    /// How columns are brought.
+    /// Batches and slots of streamed columns.
     pub staging: Shape,
-    /// Bytes of blocks' memory that may be registered with the driver, to be copied from where they lie. None by default:
-    /// whether many copies are faster than a few of what the host has put together is the machine's to say.
+    /// Maximum bytes of blocks' memory that may be registered with the driver and copied from in
+    /// place. The default is 0: it depends on the machine if many direct copies are faster than a
+    /// few copies of a buffer that the host has assembled.
     pub registered_bytes: usize,
 }
 
-/// Device memory that a run may take for what columns do not: tables, groups, rows on their way.
+/// Device memory that a run may take for everything except columns: tables, groups, rows of the
+/// result.
 #[derive(Clone, Copy, Debug)]
 pub struct RunMemory {
-    /// Bytes that all runs of an executor may take together.
+    /// Maximum bytes of all runs of an executor together.
     pub bytes: u64,
-    /// What happens if that is not enough, or the device has less.
+    /// Behaviour if that is not enough, or the device has less.
     pub when_full: WhenFull,
 }
 
-/// What happens if tables and groups do not fit.
+/// Behaviour if tables and groups do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The run fails: somebody can make room, and it is tried once more.
+    /// The run fails. The caller can free memory and retry.
     Fail,
-    /// They are there one partition of their keys at a time.
+    /// Tables and groups are resident one partition of their keys at a time.
     Split,
 }
 
@@ -111,13 +114,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Threads of a block, and of one that has a bitmap in shared memory.
+    /// Returns the threads of a block, and of a block that has a bitmap in shared memory.
     pub(super) fn threads(&self) -> [u32; 2] {
         [self.threads, self.wide_threads]
     }
 }
 
-/// Runs programs on one device. May be used from many threads; each run has a stream and memory of its own.
+/// Runs programs on one device. Its methods may be called from many threads; each run has a stream
+/// and memory of its own.
 #[derive(Debug)]
 pub struct Executor {
     pub(super) context: Arc<Context>,
@@ -129,7 +133,7 @@ pub struct Executor {
     idle: Mutex<Vec<Lane>>,
 }
 
-/// What a run has to itself.
+/// Resources that a run uses exclusively.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub stream: Stream,
@@ -138,49 +142,51 @@ pub(super) struct Lane {
     pub events: [Event; 2],
 }
 
-/// What a program computed.
+/// Result of a program.
 #[derive(Debug)]
 pub struct Answer {
-    /// Chunks of columns, as the CPU backend gives them.
+    /// Chunks of columns, as the CPU backend returns them.
     pub chunks: Vec<Vec<ResultColumn>>,
-    /// Of each pipeline.
+    /// Statistics of each pipeline.
     pub pipelines: Vec<PipelineFacts>,
 }
 
-/// What came of a pipeline.
+/// Execution statistics of a pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineFacts {
-    /// Rows of the morsels that were left to read.
+    /// Rows of the morsels that were read.
     pub rows: u64,
-    /// Morsels that were not, for no value of theirs could pass a filter or find a table's row.
+    /// Morsels that were skipped, because none of their values could pass a filter or match a row
+    /// of a table.
     pub morsels_skipped: usize,
-    /// Rows seen and passed on, by step, if they were counted: of all passes for one partition of what it ends in.
+    /// Rows read and passed on by each step, if they were counted: totals of all passes for one
+    /// partition of the output.
     pub steps: Vec<StepRows>,
-    /// How often its source was gone through: more than once if a table that it probes, or what it ends in, is there one
-    /// partition at a time.
+    /// Number of passes over its source: more than one if a table that it probes, or its output, is
+    /// resident one partition at a time.
     pub passes: u64,
-    /// How long the kernels took, by the device's clock; of all attempts.
+    /// Total kernel time of all attempts, by the device's clock.
     pub kernel: Duration,
-    /// Launches: more than one if the first had the wrong table, or too small a one.
+    /// Number of launches: more than one if the first had the wrong table, or too small a one.
     pub launches: usize,
-    /// How long compilation took; zero if the kernel was there.
+    /// Compilation time; zero if the kernel was cached.
     pub compile: Duration,
-    /// Kernels that were there.
+    /// Kernels that were cached.
     pub compile_hits: usize,
     /// The table that it built.
     pub table: Option<TableFacts>,
-    /// Bytes copied to the device, but for columns.
+    /// Bytes copied to the device, except columns.
     pub bytes_up: u64,
-    /// Bytes copied from it.
+    /// Bytes copied from the device.
     pub bytes_down: u64,
     /// Bytes of the columns that it may have read and that are on the device as a whole.
     pub column_bytes: u64,
-    /// What was brought for it alone, batch by batch, if anything was; of all attempts.
+    /// Data that was streamed for this pipeline alone, if any, by all attempts.
     pub streamed: Option<StreamFacts>,
 }
 
 impl Executor {
-    /// For a device. Compiled kernels are kept in `folder`, if there is one.
+    /// Creates an executor for a device. Compiled kernels are stored in `folder`, if there is one.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
         let compiler = Compiler::new(context, nvrtc, folder);
         let (stager, pool) = (Stager::registering(context, options.registered_bytes), Pool::default());
@@ -188,45 +194,45 @@ impl Executor {
         Self { context, compiler, stager, direct, options, pool, idle: Mutex::default() }
     }
 
-    /// Has blocks copied from where they lie from the first on.
+    /// Makes the stager copy blocks from where they lie, starting with the first one.
     #[cfg(test)]
     pub(crate) fn register_eagerly(&mut self) {
         self.stager = Stager::eager(&self.context);
     }
 
-    /// The same, with a cuFile that somebody has opened.
+    /// Returns the executor with a cuFile library that the caller has opened.
     #[cfg(any(test, feature = "fake"))]
     #[must_use]
     pub fn with_cufile(self, cufile: &Arc<Cufile>) -> Self {
         Self { direct: Direct::with(&self.context, cufile), ..self }
     }
 
-    /// What it has with cuFile.
+    /// Returns its access to cuFile.
     pub(crate) fn direct(&self) -> &Direct {
         &self.direct
     }
 
-    /// What was compiled, and what was there.
+    /// Returns the cache of compiled kernels.
     pub fn compiler(&self) -> &Compiler {
         &self.compiler
     }
 
-    /// The device's context.
+    /// Returns the device's context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// What brings columns to the device.
+    /// Returns the stager, which brings columns to the device.
     pub fn stager(&self) -> &Stager {
         &self.stager
     }
 
-    /// How it launches and brings columns.
+    /// Returns its launch and staging options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Whether there is code for a program: nothing is read and nothing runs.
+    /// Checks that there is code for a program. It reads and runs nothing.
     ///
     /// # Errors
     /// [`Error::Refused`], with the reason.
@@ -234,8 +240,8 @@ impl Executor {
         self.dry_texts(execution).map(|_| ())
     }
 
-    /// The texts of a program's pipelines as they are when nothing is known of columns and tables: those of two programs of
-    /// one shape are the same.
+    /// Generates the kernel sources of a program's pipelines without knowledge of columns and
+    /// tables. Two programs of one shape have the same sources.
     ///
     /// # Errors
     /// As [`Executor::check`].
@@ -249,17 +255,17 @@ impl Executor {
         )
     }
 
-    /// Runs a program, which stops soon after `cancelled` was set.
+    /// Runs a program. The run stops soon after `cancelled` was set.
     ///
     /// # Errors
-    /// [`Error::Refused`] before anything has run; the query's own; the device's.
+    /// [`Error::Refused`] before anything has run; errors of the query and of the device.
     pub fn run(&self, execution: &Execution, images: &dyn Images, cancelled: &AtomicBool) -> Result<Answer> {
         self.check(execution)?;
         self.run_within(execution, images, cancelled, self.options.counts, RunMemory::default())
     }
 
-    /// As [`Executor::run`], of a program that was found to have code, with steps counting the rows that they let through, or
-    /// not, which takes time, and within some memory.
+    /// As [`Executor::run`], for a program that [`Executor::check`] has accepted, and within some
+    /// memory. If `counts` is set, steps count the rows that they let through, which takes time.
     ///
     /// # Errors
     /// As [`Executor::run`], and [`PipelineError::Memory`].
@@ -274,8 +280,9 @@ impl Executor {
         self.run_split(execution, images, cancelled, counts, memory, &[])
     }
 
-    /// As [`Executor::run_within`], with what pipelines end in split into so many partitions from the start, as far as it can
-    /// be: for who checks that it makes no difference.
+    /// As [`Executor::run_within`], with the outputs of pipelines split into the given numbers of
+    /// partitions from the start, as far as they can be split. Tests use it to check that
+    /// partitions do not change the result.
     ///
     /// # Errors
     /// As [`Executor::run_within`].
@@ -294,7 +301,8 @@ impl Executor {
         })
     }
 
-    /// Has something done with a stream and memory of its own, and waits until the device is done with them.
+    /// Calls `work` with a stream and memory of its own, and waits until the device has finished
+    /// with them.
     pub(super) fn with_run<T>(
         &self,
         execution: &Execution,
@@ -338,7 +346,7 @@ impl Executor {
                 lane.arena.clear();
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
             }
-            // Nobody knows what still touches its memory.
+            // The stream's state is unknown, so the device may still access the lane's memory.
             Err(source) => {
                 crate::queue::lose((lane, held));
                 return outcome.and(Err(Error::Device { attempt: "waiting for the GPU".into(), source }));
@@ -347,7 +355,7 @@ impl Executor {
         outcome
     }
 
-    /// Gives the memory back that runs to come would begin with; how much that was.
+    /// Frees the memory that later runs would start with. Returns its size in bytes.
     pub(super) fn give_back_idle(&self) -> u64 {
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         idle.iter().map(|lane| lane.arena.bytes()).sum()
@@ -374,18 +382,19 @@ pub(super) struct Run<'a> {
     pub tables: Vec<Built>,
     /// Columns that kernels may be reading.
     pub held: Vec<Arc<ColumnImage>>,
-    /// What passes that are not through have added to, and how much each pipeline wants of what could be split.
+    /// Memory that unfinished passes have added to, and the memory requirement of each pipeline's
+    /// output, if it can be split.
     pub sinks: Vec<Option<SinkMemory>>,
     pub wanted: Vec<Option<Thing>>,
-    /// What was learned of each pipeline.
+    /// Memory requirements learned for each pipeline.
     pub rooms: Vec<Room>,
-    /// Morsels that each reads in any of its passes.
+    /// Morsels that each pipeline reads in any of its passes.
     pub scans: Vec<Vec<(u32, u32)>>,
     pub facts: Vec<PipelineFacts>,
     pub partitions: Partitions,
-    /// Partitions that have groups, once that is known.
+    /// Number of partitions that have groups, once it is known.
     pub group_partitions: Option<u64>,
-    /// Whether the last error is that the arena has no room.
+    /// `true` if the last error is that the arena has no room.
     pub is_full: bool,
 }
 
@@ -396,20 +405,20 @@ pub(super) struct Attempt<'a> {
     pub plan: &'a Plan<'a>,
     pub shapes: &'a [TableShape],
     pub built: Option<&'a TableShape>,
-    /// Of what it ends in.
+    /// Partition of its output.
     pub partition: Partition,
     pub room: Room,
-    /// Whether no pass adds to the same after it.
+    /// `true` if no later pass adds to the same output.
     pub is_last: bool,
 }
 
-/// What an attempt at a pass came to.
+/// Result of an attempt at a pass.
 pub(super) enum Outcome {
-    /// Rows, or groups if it was the last.
+    /// The rows, or the groups if the pass was the last one.
     Done(Vec<ResultColumn>),
-    /// Once more, with chains and room for so many rows.
+    /// Retry with chains and room for this many rows.
     Chains(u64),
-    /// Once more, with more room.
+    /// Retry with more room.
     More(Room),
 }
 
@@ -435,7 +444,7 @@ impl Run<'_> {
             fold: None,
         };
         if morsels.is_empty() && self.sinks[number].is_none() {
-            // Constants that leave nothing to be read have no kernel compiled, nor columns brought.
+            // If constants leave nothing to read, no kernel is compiled and no column is brought.
             let generated = self.text(&reading)?;
             let memory = self.sink_memory(attempt, &generated, status_words(&generated), facts.rows)?;
             self.lane.stream.synchronize()?;
@@ -460,7 +469,7 @@ impl Run<'_> {
         self.outcome(attempt, &code.generated, memory, facts)
     }
 
-    /// What has come of a pass, once all of its kernels are through.
+    /// Evaluates a pass after all of its kernels have finished.
     fn outcome(
         &mut self,
         attempt: &Attempt<'_>,
@@ -483,7 +492,7 @@ impl Run<'_> {
         if is_last {
             step_rows(generated, plan, &status[STATUS_WORDS..], *scanned, facts);
         }
-        // Where there is little, no more than what is sure to be wanted is asked for.
+        // If memory is scarce, the room grows no more than is sure to be needed.
         let more = if self.lane.arena.is_gathered() { 2 } else { 4 };
         match &generated.sink {
             SinkShape::Table if !is_last => {
@@ -496,7 +505,8 @@ impl Run<'_> {
                     return Ok(Outcome::Chains(rows));
                 }
                 if full != 0 {
-                    // Partitions have different numbers of rows, which says nothing of their places.
+                    // Partitions have different numbers of rows, so the rows say nothing about
+                    // places.
                     let lacks_rows = table.shape.rows == Rows::Chains && rows > table.rows;
                     let places = if lacks_rows { room.places } else { table.places * more };
                     let rows = rows.max(room.rows);
@@ -528,7 +538,8 @@ impl Run<'_> {
                 self.groups(groups, targets, partition, facts).map(Outcome::Done)
             }
             SinkShape::Rows { outputs, has_threshold } if rows > targets.capacity => {
-                // Some rows are here, of which the first say what all others have to beat; then few are left.
+                // The sink holds some of the rows. The first of them give a threshold that all
+                // others must beat, and after it few rows remain.
                 let threshold = match (has_threshold, room.threshold) {
                     (true, None) => self.threshold(plan, &outputs[0], targets)?,
                     (_, known) => known,
@@ -538,7 +549,7 @@ impl Run<'_> {
             }
             SinkShape::Rows { outputs, .. } => {
                 let columns = self.rows(outputs, targets, rows, facts)?;
-                // They are gone; what failed and what was counted stays.
+                // The rows have been copied out; the failure and the counters remain.
                 self.lane.arena.write(said, &[status[0].to_le_bytes(), [0; 8]].concat())?;
                 self.sinks[number] = Some(memory);
                 Ok(Outcome::Done(columns))
@@ -547,7 +558,7 @@ impl Run<'_> {
         }
     }
 
-    /// A piece as the last kernel has left it.
+    /// Reads a piece as the last kernel has left it.
     pub(super) fn read(&self, piece: Piece) -> Result<Cow<'_, [u8]>> {
         match self.lane.bounce.fetched(piece) {
             Some(bytes) => Ok(Cow::Borrowed(bytes)),
@@ -555,30 +566,31 @@ impl Run<'_> {
         }
     }
 
-    /// Splits what a pipeline ends in from the start.
+    /// Splits the output of a pipeline from the start.
     fn split(&mut self, number: usize, partitions: u64) {
         if may_be_split(self.execution, number) {
             self.partitions.set(number, partitions);
         }
     }
 
-    /// What a kernel knows the partition of its groups by.
+    /// Returns a word of the kernel's argument that describes the partition of its groups.
     pub(super) fn group_word(&self, generated: &Generated, partition: Partition, word: PartitionWord) -> u64 {
         let SinkShape::Groups(groups) = &generated.sink else { return 0 };
         partition.word(word, groups.count(), partitions_of(groups, partition) - 1)
     }
 
-    /// Takes back what nobody needs any more.
+    /// Releases memory that no table and no sink uses any more.
     pub(super) fn sweep(&mut self) {
         let tables = self.tables.iter().flat_map(|table| table.memory.values().copied());
         let sinks = self.sinks.iter().flatten().flat_map(SinkMemory::pieces);
         self.lane.arena.keep(tables.chain(sinks));
     }
 
-    /// Memory that is filled with a byte before the next kernel.
+    /// Allocates memory that is filled with a byte before the next kernel.
     pub(super) fn filled(&mut self, bytes: u64, byte: u8) -> Result<Piece> {
         let piece = self.piece(bytes)?;
-        // SAFETY: the piece is nobody else's, and its arena is not taken back before the stream is through.
+        // SAFETY: the piece belongs to this run alone, and its arena is not released before the
+        // stream has finished.
         unsafe { self.lane.stream.fill_at(piece.address, byte, piece.len)? };
         Ok(piece)
     }
@@ -606,7 +618,7 @@ impl Run<'_> {
     }
 }
 
-/// How many partitions of groups there are.
+/// Returns the number of partitions of groups.
 fn partitions_of(groups: &Groups, partition: Partition) -> u64 {
     match groups.is_split {
         true if groups.is_hashed() => partition.of,
@@ -615,12 +627,12 @@ fn partitions_of(groups: &Groups, partition: Partition) -> u64 {
     }
 }
 
-/// Words of a status with its counters and ends.
+/// Returns the words of a status with its counters and ends.
 fn status_words(generated: &Generated) -> usize {
     STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()
 }
 
-/// What the counters say, by step of the pipeline: rows go through the acts in their order.
+/// Converts the counters to rows by step of the pipeline. Rows pass the acts in their order.
 fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], scanned: u64, facts: &mut PipelineFacts) {
     let mut rows_in = scanned;
     facts.steps.fill(StepRows::default());
@@ -628,7 +640,8 @@ fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], scanned: u
     for (act, rows_out) in generated.counted.iter().zip(counted) {
         let step = plan.acts[*act].step;
         let of = &mut facts.steps[step];
-        // A condition that was taken apart has seen what its first part has seen, and got rid of what all of them have.
+        // If a condition was split into several acts, the step has read the rows of its first act
+        // and removed those that all of them have removed.
         let before = if std::mem::take(&mut is_first[step]) { rows_in } else { of.rows_in };
         let removed = of.rows_in as i64 - of.rows_out as i64 + rows_in as i64 - *rows_out as i64;
         *of = StepRows { rows_in: before, rows_out: before.saturating_add_signed(-removed) };

@@ -1,22 +1,26 @@
-//! Which pipeline runs when, and how often: a program in device memory that may have room for a part of its tables and
-//! groups only.
+//! Order and number of the passes of each pipeline, for a program whose tables and groups may be
+//! only partly resident in device memory.
 //!
 //! ```text
-//! turn         each pipeline has one, in the order of the program
-//!   partition    of what it ends in, one after the other: a table's first is built, the others when they are asked for;
-//!                groups of each are copied before the next
-//!     pass         for each combination of partitions of the tables that it probes
-//!       table        those that are not there are built, which is a pipeline with passes of its own
-//!       launch       adds to what the passes before it have left: a table, groups; rows are copied after each
+//! turn         one for each pipeline, in the order of the program
+//!   partition    of its output, one after the other: of a table, the first is built, the others
+//!                on demand; the groups of each are copied before the next
+//!     pass         one for each combination of partitions of the tables that it probes
+//!       table        tables that are not resident are built by a pipeline with its own passes
+//!       launch       adds to the output of the earlier passes: a table or groups;
+//!                    rows are copied after each pass
 //! ```
 //! Invariants:
-//! - A row goes on in exactly one of the passes, whatever kind of join it meets: that of the partition of its key. One that
-//!   has no key that the table could have goes on in the last, by when all of the table has been there. What a pipeline ends
-//!   in is thus what it would be in one pass.
-//! - What is split is decided between launches, by [`Partitions`]. Nothing of a turn that found no room is used again but
-//!   what has been learned: how many rows there are, and whether keys repeat.
-//! - An error of data is told when all passes are through, the one that comes first in the text; of pipelines, that of the
-//!   first. A table's first partition is built when its turn comes, and all of its rows are looked at then.
+//! - A probe processes a row in exactly one of the passes, whatever the kind of join: the pass of
+//!   its key's partition. A row whose key cannot be in the table is processed in the last one, when
+//!   all of the table has been resident. The output of a pipeline is therefore the same as after a
+//!   single pass.
+//! - [`Partitions`] decides between launches which outputs are split. A turn that ran out of memory
+//!   is discarded, except for the facts that it has learned: the number of rows, and if keys
+//!   repeat.
+//! - An error of the data is reported after all passes: the one whose check comes first in the
+//!   kernel source, of the first pipeline that fails. The first partition of a table is built in
+//!   its turn, and all of its rows are checked then.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,24 +38,26 @@ use super::run::{Answer, Attempt, Executor, Outcome, PipelineFacts, Run, WhenFul
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
 
-/// Passes that a pipeline may take. Of more, whoever else can run it is done sooner.
+/// Maximum number of passes of a pipeline. With more, another backend finishes sooner.
 const MOST_PASSES: u64 = 1 << 8;
 
-/// Of so many values less than one is hardly any.
+/// A fraction of less than one in this many values is negligible.
 const HARDLY_ANY: i128 = 1 << 10;
 
-/// Which of a source's morsels are asked for.
+/// Set of a source's morsels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scan {
-    /// Those of all passes.
+    /// Morsels of all passes.
     All,
-    /// Those that may have rows for the tables that are there, and this partition of what the pipeline ends in.
+    /// Morsels that may have rows for the resident tables, and for this partition of the pipeline's
+    /// output.
     Pass(Partition),
 }
 
 impl Executor {
-    /// How often each pipeline is going to go through its source, as far as sizes of tables are known by what their keys
-    /// could be and by their sources' rows, if a run may take so many bytes. Groups are not known.
+    /// Estimates how often each pipeline will read its source if a run may take `bytes` bytes.
+    /// Table sizes are bounded by the possible keys and the rows of the sources. Sizes of groups
+    /// are unknown and not counted.
     pub fn expected_passes(&self, execution: &Execution, bytes: u64) -> Vec<u64> {
         let pipelines = &execution.program().pipelines;
         let shapes = pipelines.iter().zip(execution.shapes()).enumerate();
@@ -100,7 +106,8 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// A pipeline, when all before it had their turns: chunks of the answer, if it ends in that.
+    /// Executes a pipeline after all earlier ones had their turns. Returns chunks of the result, if
+    /// the pipeline produces it.
     fn turn(&mut self, number: usize) -> Result<Vec<Vec<ResultColumn>>> {
         let pipeline = self.pipeline(number);
         let mut chunks = Vec::new();
@@ -112,7 +119,7 @@ impl<'a> Run<'a> {
             Sink::Aggregate { .. } => {
                 let of = self.partitions.of(number);
                 self.group_partitions = None;
-                // Ranges may be fewer; that is known when the first is through.
+                // There may be fewer ranges; their number is known after the first.
                 let mut partition = Partition { number: 0, of };
                 while partition.number < self.group_partitions.unwrap_or(of) {
                     chunks.push(self.carry(number, partition)?);
@@ -126,8 +133,8 @@ impl<'a> Run<'a> {
         Ok(chunks)
     }
 
-    /// Carries a pipeline through, once for each combination of partitions of the tables that it probes, for one partition
-    /// of what it ends in. A table is there then; what is none is given back.
+    /// Executes a pipeline for one partition of its output, once for each combination of partitions
+    /// of the tables that it probes. Afterwards a table is resident; groups and rows are returned.
     fn carry(&mut self, number: usize, partition: Partition) -> Result<Vec<ResultColumn>> {
         let pipeline = self.pipeline(number);
         let source = &self.execution.sources()[pipeline.source];
@@ -144,7 +151,8 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// As [`Run::carry`]; `None` if something was learned on the way, and it has to be begun once more.
+    /// As [`Run::carry`]. Returns `None` if the run has learned a fact that requires another
+    /// attempt.
     fn carried(
         &mut self,
         number: usize,
@@ -227,7 +235,8 @@ impl<'a> Run<'a> {
         Ok(Some(columns))
     }
 
-    /// Adds rows to those of the passes before; those that may be among the first.
+    /// Appends rows to those of the earlier passes. For `Top`, keeps only rows that may be among
+    /// the first.
     fn append(&self, columns: &mut Vec<ResultColumn>, more: Vec<ResultColumn>, sink: &Sink) {
         match columns.is_empty() {
             true => *columns = more,
@@ -238,8 +247,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Builds what is not there of what a pass needs. Tables before others last: who builds the others may need other
-    /// partitions of them.
+    /// Builds the partitions that a pass needs and that are not resident. Later tables come first,
+    /// because building them may need other partitions of earlier tables.
     fn are_there(&mut self, passes: &Passes) -> Result<Learned> {
         let mut learned = Learned::Nothing;
         for (table, partition) in passes.tables().rev() {
@@ -255,7 +264,8 @@ impl<'a> Run<'a> {
         Ok(learned)
     }
 
-    /// The shape of the table that a pipeline builds, of so many rows at most, if it builds one.
+    /// Returns the shape of the table that a pipeline builds from at most `rows` rows, if it builds
+    /// one.
     fn table_of(&mut self, number: usize, rows: u64) -> Result<Option<TableShape>> {
         if let Some(table) = self.tables.get(number) {
             return Ok(Some(table.shape.clone()));
@@ -268,7 +278,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Makes room after a turn that found none, or says that there is nothing to be done about it.
+    /// Makes room after a turn that ran out of memory. Returns an error if that is impossible.
     fn make_room(&mut self, turn: usize, error: Error) -> Result<()> {
         self.lane.stream.synchronize()?;
         self.held.clear();
@@ -289,7 +299,7 @@ impl<'a> Run<'a> {
         let needed = self.needed(turn);
         let idle = self.tables.iter_mut().zip(&needed).filter(|(table, needed)| !**needed && table.bytes() > 0);
         if let Some((table, _)) = idle.max_by_key(|(table, _)| table.bytes()) {
-            // It is built again when it is asked for.
+            // It is built again on demand.
             table.leave();
             return Ok(());
         }
@@ -306,7 +316,7 @@ impl<'a> Run<'a> {
         if probed.fold(self.partitions.of(turn), u64::saturating_mul) > MOST_PASSES {
             return Err(self.too_large(&things, error));
         }
-        // With something to spare: partitions are not of the same size.
+        // Some reserve is added, because partitions differ in size.
         let room = &mut self.rooms[number];
         room.rows = (room.rows as f64 * part * 1.125).ceil() as u64;
         room.places = ((room.places as f64 * part) as u64).checked_ilog2().map_or(0, |log| 1 << log);
@@ -318,7 +328,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What has to be there, or may have to be built again, in a pipeline's turn.
+    /// Returns the tables that must be resident, or may have to be built again, in a pipeline's
+    /// turn.
     fn needed(&self, turn: usize) -> Vec<bool> {
         let mut needed = vec![false; self.execution.pipelines()];
         needed[turn] = true;
@@ -331,7 +342,7 @@ impl<'a> Run<'a> {
         needed
     }
 
-    /// Nothing that could be split more often would be smaller.
+    /// Returns the error for objects that further splits would not make smaller.
     fn too_large(&self, things: &[Thing], error: Error) -> Error {
         let Some(thing) = things.iter().max_by_key(|thing| thing.bytes) else { return error };
         let what = match self.pipeline(thing.pipeline).sink {
@@ -344,7 +355,8 @@ impl<'a> Run<'a> {
         Error::Pipeline(PipelineError::Memory { what, needed, available })
     }
 
-    /// Takes back what a pipeline has added to so far, and what nobody needs any more.
+    /// Releases the memory that a pipeline has added to so far, and all memory that is no longer in
+    /// use.
     fn forget_sink(&mut self, number: usize) {
         self.sinks[number] = None;
         self.wanted[number] = None;
@@ -355,7 +367,7 @@ impl<'a> Run<'a> {
         self.tables.iter().map(|table| table.shape.clone()).collect()
     }
 
-    /// Morsels that may have rows for the sink, with their rows.
+    /// Returns the morsels that may have rows for the sink, with their numbers of rows.
     pub(super) fn morsels(&self, number: usize, plan: &Plan<'_>, scan: Scan) -> Vec<(u32, u32)> {
         let source = plan.source();
         let mut wanted = Vec::new();
@@ -382,7 +394,7 @@ impl<'a> Run<'a> {
                     {
                         let keys = if finds { table.keys } else { None };
                         wanted.extend(keys.map(|interval| (column, interval)));
-                        // Rows that find nothing go on as well, in the pass of their keys.
+                        // Rows without a match also pass, in the pass of their keys' partition.
                         let range = table.values().filter(|_| finds || !table.is_last());
                         wanted.extend(range.map(|interval| (column, interval)));
                     }
@@ -392,8 +404,8 @@ impl<'a> Run<'a> {
         if let (Scan::Pass(partition), Sink::Build { keys, .. }) = (scan, &plan.pipeline.sink) {
             wanted.extend(self.built_range(number, plan, keys, partition));
         }
-        // What the whole column lies within is asked of no block, nor what it lies within but for so little of its ends that
-        // hardly a block could be there.
+        // An interval that contains all values of the column, or all but a negligible part at its
+        // ends, is not checked against blocks: it would exclude almost none.
         wanted.retain(|(column, interval)| !holds_nearly_all(*interval, source.columns()[*column].interval));
         let mut left: Vec<u32> = (0..source.morsels() as u32).collect();
         wanted.iter().for_each(|(column, interval)| source.retain_within(*column, *interval, &mut left));
@@ -401,8 +413,8 @@ impl<'a> Run<'a> {
         with_rows.filter(|(_, rows)| *rows > 0).collect()
     }
 
-    /// The column that is the key of a table that is built, and the values of a partition, if rows of others need not be
-    /// looked at: they cannot fail, and have a key.
+    /// Returns the key column of the table that is built and the values of a partition, if rows of
+    /// other partitions can be skipped: they cannot fail, and all have a key.
     fn built_range(
         &self,
         number: usize,
@@ -422,22 +434,24 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether an interval has so much of another that of blocks of that, however their values lie, next to none has none of it.
+/// Returns true if an interval covers so much of `of` that almost no block with values in `of` is
+/// outside it, whatever the distribution of the values.
 fn holds_nearly_all(interval: Interval, of: Interval) -> bool {
     let outside =
         (interval.min.saturating_sub(of.min).max(0)).saturating_add(of.max.saturating_sub(interval.max).max(0));
     outside.saturating_mul(HARDLY_ANY) <= of.max.saturating_sub(of.min).max(0)
 }
 
-/// Whether it is known now what was not before, and texts differ for it.
+/// Result of building tables: tells if a fact was learned that changes kernel sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Learned {
     Nothing,
     Something,
 }
 
-/// Whether a partition of what a pipeline ends in can be there without the others: not of a table that is asked twice about
-/// the same row, which may have two keys.
+/// Returns true if a partition of a pipeline's output can be resident without the others. A table
+/// that one pipeline probes twice cannot be split, because a row may have a key in each of two
+/// partitions.
 pub(super) fn may_be_split(execution: &Execution, number: usize) -> bool {
     let probes = |pipeline: &Pipeline| {
         let is_probe = |step: &&Step| matches!(step, Step::Probe(probe) if probe.table == number);
@@ -446,7 +460,7 @@ pub(super) fn may_be_split(execution: &Execution, number: usize) -> bool {
     execution.program().pipelines.iter().all(|pipeline| probes(pipeline) <= 1)
 }
 
-/// The tables that a pipeline probes, each once, in their order.
+/// Returns the tables that a pipeline probes, each once, in order.
 fn tables_of(pipeline: &Pipeline) -> Vec<usize> {
     let table = |step: &Step| if let Step::Probe(probe) = step { Some(probe.table) } else { None };
     let mut tables: Vec<usize> = pipeline.steps.iter().filter_map(table).collect();

@@ -1,7 +1,7 @@
-//! Device memory of what pipelines end in: how much of it there is, and what becomes of it.
+//! Device memory of the outputs of pipelines: its size and its initialization.
 //!
-//! Nothing is taken before it is known how much all of it is: what does not fit is asked for as one thing, so that whoever
-//! makes room knows what it is for.
+//! The total size of an output is computed before the first allocation. An output that does not fit
+//! is thus recorded as one object, and the code that makes room knows its pipeline.
 
 use std::collections::BTreeMap;
 
@@ -18,37 +18,37 @@ use super::result::{of_groups, of_rows, rank_of_last, words_of};
 use super::run::{Attempt, PipelineFacts, Run};
 use super::table::{Rows, TableShape};
 
-/// Bytes of collected rows that there is room for at first.
+/// Initial bytes of collected rows.
 const ROWS_BYTES: u64 = 256 << 20;
-/// Rows that there is room for at first, if those that come first in an order are wanted.
+/// Initial number of rows of the first rows in an order.
 const FIRST_ROWS: u64 = 1 << 20;
-/// Places of hashed groups at first, at most, and at least.
+/// Maximum and minimum of the initial number of places of hashed groups.
 const GROUP_PLACES: u64 = 1 << 20;
 const LEAST_GROUP_PLACES: u64 = 64;
 
-/// Room for what a pipeline ends in, as far as it was learned.
+/// Memory requirement of a pipeline's output, as far as it was learned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Room {
-    /// Rows of a table with chains, or collected ones.
+    /// Rows of a table with chains, or collected rows.
     pub rows: u64,
     /// Places of hashed keys.
     pub places: u64,
-    /// The rank of the last row that may be among the first.
+    /// Rank of the last row that may be among the first rows of the order.
     pub threshold: Option<u64>,
 }
 
-/// What the passes of a pipeline add to.
+/// Memory that the passes of a pipeline add to.
 #[derive(Debug)]
 pub(super) struct SinkMemory {
-    /// Words that kernels say things in; those of all passes together.
+    /// Status words that kernels write, shared by all passes.
     pub status: Piece,
     pub table: Option<Built>,
     pub targets: Targets,
-    /// Rows that the passes so far have read.
+    /// Number of rows that the passes so far have read.
     pub scanned: u64,
 }
 
-/// Memory for groups or rows, besides tables.
+/// Memory for groups or rows.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     pub groups: Option<Piece>,
@@ -68,7 +68,7 @@ impl SinkMemory {
     }
 }
 
-/// What a piece holds when it is taken.
+/// Initial content of a piece.
 #[derive(Clone, Copy, Debug)]
 enum Fill {
     Nothing,
@@ -77,7 +77,8 @@ enum Fill {
 }
 
 impl Run<'_> {
-    /// Memory that the passes of a pipeline add to, its status being of so many words.
+    /// Allocates the memory that the passes of a pipeline add to, with a status of `status_words`
+    /// words.
     pub(super) fn sink_memory(
         &mut self,
         attempt: &Attempt<'_>,
@@ -99,7 +100,7 @@ impl Run<'_> {
         }
     }
 
-    /// Memory for a table.
+    /// Allocates the memory of a table.
     fn table(&mut self, attempt: &Attempt<'_>, shape: &TableShape, rows: u64) -> Result<Built> {
         let Attempt { number, partition, room, .. } = *attempt;
         let places = shape.places(rows, partition).max(room.places);
@@ -126,7 +127,7 @@ impl Run<'_> {
         let bytes = pieces.iter().map(|(_, bytes, _)| bytes).sum();
         self.wanted[number] = Some(Thing { pipeline: number, bytes, how: shape.how() });
         if capacity >= u64::from(u32::MAX) && has_chains {
-            // Rows are numbered in 32 bits.
+            // Rows are numbered with 32 bits.
             self.is_full = true;
             return Err(self.too_much(capacity * 8));
         }
@@ -138,11 +139,11 @@ impl Run<'_> {
         Ok(Built { places, memory, rows: capacity, ..before.of_partition(shape.clone(), partition) })
     }
 
-    /// Memory for groups or rows.
+    /// Allocates the memory of groups or rows.
     fn targets(&mut self, attempt: &Attempt<'_>, generated: &Generated, rows: u64) -> Result<Targets> {
         let Attempt { number, room, partition, .. } = *attempt;
         let mut targets = Targets::default();
-        // Tables that come and go need some of it, too.
+        // Tables that are built and released need some of it, too.
         let left = self.lane.arena.room() / 4 * 3;
         match &generated.sink {
             SinkShape::Table | SinkShape::Fold => {}
@@ -189,7 +190,7 @@ impl Run<'_> {
         Ok(targets)
     }
 
-    /// The groups that are there of those with places of their own: the first, and how many.
+    /// Returns the resident range of groups that are not hashed: the first group and their number.
     pub(super) fn group_range(&self, groups: &Groups, partition: Partition) -> (u64, u64) {
         if groups.is_split { partition.range(groups.count()) } else { (0, groups.count()) }
     }
@@ -212,7 +213,7 @@ impl Run<'_> {
         Ok(of_groups(groups, &states, groups.is_hashed().then_some(&keys), first, targets.group_places as usize))
     }
 
-    /// The rank of the last of the first rows, of those that are there.
+    /// Returns the rank of the last of the first rows, among the rows that the sink holds.
     pub(super) fn threshold(&self, plan: &Plan<'_>, first: &Output, targets: &Targets) -> Result<Option<u64>> {
         let Sink::Top { rows, keys, .. } = &plan.pipeline.sink else { return Ok(None) };
         let (Some(key), Some((values, valid))) = (keys.first(), targets.outputs.first()) else { return Ok(None) };
@@ -222,7 +223,7 @@ impl Run<'_> {
         Ok(rank_of_last(&of_rows(first, &values, valid.as_deref()), key, *rows))
     }
 
-    /// Rows that were collected; those in an order begin with its keys.
+    /// Copies the collected rows to the host. Rows in an order begin with its keys.
     pub(super) fn rows(
         &mut self,
         outputs: &[Output],

@@ -1,27 +1,30 @@
-//! A pipeline over columns that are not on the device: batches of morsels are brought there and read by the kernel while the
-//! next are on their way.
+//! A pipeline over columns that are not on the device. Batches of morsels are copied there, and the
+//! kernel reads one batch while the next ones are on their way.
 //!
 //! ```text
-//! morsels that are wanted    ... m m m │ m m m m │ m m ...          batches: what fits a buffer
-//! threads                    load a block, copy its planes          an item is a column of a morsel, or some
-//! copy stream                [copy 0][copy 1]   [copy 2] ...        behind the kernel that read the slot before
-//! the run's stream                   [kernel 0][kernel 1] ...       behind the copy
+//! morsels        ... m m m │ m m m m │ m m ...      batches: what fits a buffer
+//! threads        load a block, copy its planes      an item is a column of a morsel, or several
+//! copy stream    [copy 0][copy 1]   [copy 2] ...    after the kernel that read the slot before
+//! run's stream           [kernel 0][kernel 1] ...   after the copy
 //! ```
-//! A batch's buffer has what its planes are, and behind them what the kernel finds them by: morsels, numbered from 0, and
-//! their parts, of columns that are on the device as a whole as well. So one copy brings all, and one kernel reads columns of
-//! both kinds.
+//! The buffer of a batch has its planes, followed by the data by which the kernel finds them:
+//! morsels, numbered from 0, and their parts, also for columns that are on the device as a whole.
+//! Thus one copy transfers all, and one kernel reads columns of both kinds.
 //!
-//! Blocks that are stored as kernels read them may come from storage without the host looking at them ([`crate::direct`]): their
-//! reads are items like any others, and go to memory beside the slot's buffer. They are verified behind the copy, and the kernel
-//! of a batch that has such blocks is launched when the host has seen that they are right.
+//! Blocks that are stored as kernels read them may be read from storage without processing by the
+//! host ([`crate::direct`]). Their reads are items like any others, and their target is memory
+//! beside the slot's buffer. They are verified after the copy. The kernel of a batch with such
+//! blocks is launched once the host has seen the result of the verification.
 //!
 //! Invariants:
-//! - Device memory is that of the slots, whatever the columns have, and that of the tables that codes of segments stand for.
-//!   What a batch has beyond its buffer, because more of it came than was foreseen, is copied by itself, and freed when its
-//!   kernel is through.
-//! - Forms are known beforehand, or foreseen. A batch with a form that its kernel was not made for gets another kernel,
-//!   made for all that are known by then, before it is launched.
-//! - A slot is written to only behind the event of the kernel that reads it, and freed only when both streams are through.
+//! - Device memory is limited to that of the slots, whatever the size of the columns, and that of
+//!   the code tables of segments. If a batch is larger than foreseen, the excess is copied by
+//!   itself, and freed when the batch's kernel has finished.
+//! - Forms are known beforehand, or foreseen. If a batch has a form that its kernel was not
+//!   generated for, another kernel is generated for all forms known by then, before the batch is
+//!   launched.
+//! - A slot is written only after the event of the kernel that reads it, and freed only when both
+//!   streams have finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -48,56 +51,60 @@ use crate::queue::lose;
 use crate::staging::{ALIGNMENT, Cargo, Put, Room, Sent, Shape, Stager};
 use crate::{Context, DeviceBuf, Event, Stream};
 
-/// Bytes that storage reads ahead of the batch that is filled, where there is memory for it.
+/// Bytes that storage reads ahead of the batch that is filled, if there is memory for it.
 const HORIZON_BYTES: usize = 256 << 20;
-/// Bytes of what a thread brings at a time, about: one column of a morsel, or several narrow ones.
+/// Approximate bytes of an item, which one thread brings at a time: one column of a morsel, or
+/// several narrow ones.
 const ITEM_BYTES: usize = 128 << 10;
-/// Items of a batch, at least, if it has as many columns of morsels.
+/// Minimum number of items of a batch, if it has as many columns of morsels.
 const ITEMS: usize = 32;
-/// Where there is no device memory for batches of this size, there is none.
+/// Size of the smallest batch. If the device has no memory even for this size, the allocation
+/// fails.
 const LEAST_BATCH_BYTES: usize = 256 << 10;
 
-/// What was brought for a pipeline batch by batch.
+/// Statistics of the data streamed for a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
     /// Bytes that were copied or read to the device.
     pub bytes: u64,
-    /// How long the device waited for them, by its own clock: from the beginning to the last kernel's end, less the kernels.
+    /// Time that the device waited for batches, by its own clock: from the beginning to the end of
+    /// the last kernel, minus the kernel times.
     pub waited: Duration,
 }
 
-/// A place on the device for a batch.
+/// Memory for a batch on the device.
 struct Slot {
     buffer: DeviceBuf,
-    /// For what is read straight to the device, if anything is.
+    /// Target of reads straight to the device, if there are any.
     landing: Option<Landing>,
     before: Event,
     after: Event,
     draft: Mutex<Draft>,
 }
 
-/// A batch while it is filled.
+/// A batch that is being filled.
 #[derive(Default)]
 struct Draft {
     batch: Option<usize>,
-    /// By column, then morsel.
+    /// Parts by column, then morsel.
     parts: Vec<Part>,
     beyond: Vec<DeviceBuf>,
 }
 
-/// A batch that is on its way.
+/// A batch that is on its way to the device.
 struct Arrived {
     slot: usize,
     reads: Reads,
     /// Forms of each streamed column.
     forms: BTreeMap<usize, BTreeSet<u32>>,
-    /// What did not fit its buffer, held until its kernel is through.
+    /// Buffers that did not fit the slot's buffer, held until the batch's kernel has finished.
     _beyond: Vec<DeviceBuf>,
 }
 
-/// A table of codes on the device. The one on the host is held: another would not be told from it.
+/// A code table on the device. Tables are identified by their address in host memory, so the one on
+/// the host is held to keep its address unique.
 struct KnownTable {
     meaning: CodeMeaning<DeviceBuf>,
     _on_host: CodeTable,
@@ -113,20 +120,20 @@ impl KnownTable {
     }
 }
 
-/// Columns of a source on their way.
+/// Columns of a source that are being streamed.
 struct Streams<'a> {
     context: &'a Arc<Context>,
     source: &'a Arc<dyn Source>,
     scan: Option<BlockScan>,
-    /// The first of the columns, by place, that the scan has something of.
+    /// Index of the first column that the scan reads.
     scanned: usize,
     passage: &'a Passage<'a>,
     streamed: Vec<usize>,
     images: &'a BTreeMap<usize, Arc<ColumnImage>>,
-    /// Those that are wanted, with their rows.
+    /// Morsels to be read, with their numbers of rows.
     morsels: &'a [(u32, u32)],
     batches: Vec<Batch<'a>>,
-    /// Bytes of all, about; and those that were copied.
+    /// Approximate total bytes, and the number of copied bytes.
     bytes: u64,
     moved: AtomicU64,
     slots: Vec<Slot>,
@@ -138,23 +145,24 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Morsels that are brought as one.
+/// Morsels that are brought together.
 struct Batch<'a> {
-    /// Among those that are wanted.
+    /// Range among the morsels to be read.
     morsels: Range<usize>,
-    /// Of their columns, numbered by morsel and then column, those that come by the host, and which of these a thread brings
-    /// at a time.
+    /// Blocks that come through the host, numbered by morsel and then column, and their division
+    /// into items, each of which a thread brings at a time.
     by_host: Vec<usize>,
     items: Vec<Range<usize>>,
-    /// Those that do not: their numbers, and what they mean; how they are read.
+    /// Blocks that do not: their numbers and their meanings. `plan` has their reads.
     straight: Vec<(usize, StoredMeaning<'a>)>,
     plan: Plan,
 }
 
-/// A block that is read straight to the device, if it is.
+/// A block that is read straight to the device; `None` if it comes through the host.
 type Straight<'a> = Option<(Wanted, StoredMeaning<'a>)>;
 
-/// Which of the streamed columns of morsels are, by morsel and then column.
+/// Determines which blocks of the streamed columns are read straight to the device, by morsel and
+/// then column.
 fn straight_of<'a>(reading: &Reading<'a>, streamed: &[usize], passage: &Passage<'_>) -> Result<Vec<Straight<'a>>> {
     let mut all = Vec::with_capacity(reading.morsels.len() * streamed.len());
     for (morsel, _) in reading.morsels {
@@ -173,8 +181,8 @@ fn straight_of<'a>(reading: &Reading<'a>, streamed: &[usize], passage: &Passage<
     Ok(all)
 }
 
-/// Morsels in batches of at most so many bytes, or one morsel: `bytes` says what each takes, and `beside` what every batch
-/// takes.
+/// Divides morsels into batches of at most `most` bytes, or of one morsel. `bytes` has the size of
+/// each morsel, and `beside` is the size that every batch has in addition.
 fn batches_of(bytes: &[usize], most: usize, beside: usize) -> Vec<Range<usize>> {
     let (mut batches, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
     for (morsel, bytes) in bytes.iter().enumerate() {
@@ -191,8 +199,9 @@ fn batches_of(bytes: &[usize], most: usize, beside: usize) -> Vec<Range<usize>> 
 }
 
 impl<'a> Batch<'a> {
-    /// Columns of one morsel after the other, so many as are worth a thread's way to the ring; `straight` are those of all
-    /// morsels that are read without the host.
+    /// Creates a batch. An item has consecutive columns, as many as are worth a thread's
+    /// synchronization with the ring. `all` has the blocks of all morsels that are read without the
+    /// host.
     fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize, all: &[Straight<'a>]) -> Self {
         let (mut items, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
         let (mut by_host, mut straight, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
@@ -219,7 +228,8 @@ impl<'a> Batch<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// The streamed columns of morsels, in batches for which there is memory on the device; and the shape of them.
+    /// Divides the streamed columns into batches that the device has memory for. Returns them and
+    /// their shape.
     fn new(
         stager: &'a Stager,
         passage: &'a Passage<'a>,
@@ -248,7 +258,7 @@ impl<'a> Streams<'a> {
             }
         };
         let order: Vec<usize> = morsels.iter().map(|(morsel, _)| *morsel as usize).collect();
-        // What is read straight to the device is not read ahead by the host.
+        // The host does not read ahead blocks that are read straight to the device.
         let comes_by_host = |place: &usize| straight.iter().skip(*place).step_by(streamed.len()).any(Option::is_none);
         let scanned: Vec<usize> = (0..streamed.len()).filter(comes_by_host).collect();
         let sure: Vec<usize> = scanned.iter().map(|place| streamed[*place]).collect();
@@ -272,7 +282,7 @@ impl<'a> Streams<'a> {
         Ok((streams, shape))
     }
 
-    /// A streamed column of the morsel at a place among those that are wanted.
+    /// Loads a streamed column of a morsel. `at` is the morsel's index among those to be read.
     fn block(&self, at: usize, place: usize) -> Result<Block> {
         let (number, column) = (self.morsels[at].0 as usize, self.streamed[place]);
         Ok(match &self.scan {
@@ -286,7 +296,7 @@ impl<'a> Streams<'a> {
         })
     }
 
-    /// Bytes in device memory of their own.
+    /// Copies bytes to device memory of their own.
     fn copied(&self, bytes: &[u8]) -> Result<DeviceBuf> {
         let mut buffer = DeviceBuf::new(self.context, bytes.len())?;
         buffer.copy_from(0, bytes)?;
@@ -294,7 +304,7 @@ impl<'a> Streams<'a> {
         Ok(buffer)
     }
 
-    /// What is made of all blocks of a batch, put behind them.
+    /// Puts morsels, parts and code words of a batch behind its blocks.
     fn seal(&self, batch: usize, room: &Room) -> Result<Arrived> {
         let (slot, of) = (&self.slots[room.slot()], &self.batches[batch]);
         let mut draft = std::mem::take(&mut *lock(&slot.draft));
@@ -347,15 +357,16 @@ impl<'a> Streams<'a> {
 
 /// Bytes that morsels take.
 struct Sizes {
-    /// Of each, on the device, about, and of the slot's buffer alone.
+    /// Approximate bytes of each morsel on the device, and the part of them in the slot's buffer.
     all: Vec<usize>,
     by_host: Vec<usize>,
-    /// What every batch takes beside them.
+    /// Additional bytes of every batch.
     beside: usize,
 }
 
 impl Sizes {
-    /// Of streamed columns, with what finds them and so many columns that are there.
+    /// Computes the sizes of streamed columns and of the parts, also for `there` columns that are
+    /// on the device as a whole.
     fn new(outlooks: &[&Outlook], there: usize, straight: &[Straight<'_>], morsels: usize) -> Self {
         let all = outlooks.len() + there;
         let of_part = size_of::<Part>() + size_of::<u32>();
@@ -372,7 +383,8 @@ impl Sizes {
             (by_host + read, by_host)
         };
         let (all_bytes, by_host) = (0..morsels).map(of).unzip();
-        // Morsels, and what each column has, begin on a boundary. Most batches are of one segment or two.
+        // Morsels, and the data of each column, begin on a boundary. Most batches are of one or two
+        // segments.
         let words =
             outlooks.iter().map(|outlook| 2 * outlook.codes.div_ceil(32) * size_of::<CodeWord>()).sum::<usize>();
         Self { all: all_bytes, by_host, beside: (3 * all + 1) * ALIGNMENT + words }
@@ -383,7 +395,7 @@ impl Sizes {
     }
 }
 
-/// Slots, as many as there is memory for.
+/// Allocates slots, as many as there is memory for.
 fn slots_of(stager: &Stager, passage: &Passage<'_>, shape: Shape, batches: &[Batch<'_>]) -> Result<Vec<Slot>> {
     let read_bytes = batches.iter().map(|batch| batch.plan.bytes).max().unwrap_or(0);
     let blocks = batches.iter().map(|batch| batch.plan.blocks.len()).max().unwrap_or(0);
@@ -402,7 +414,7 @@ fn slots_of(stager: &Stager, passage: &Passage<'_>, shape: Shape, batches: &[Bat
     for _ in 0..shape.slots.max(1) {
         match slot() {
             Ok(slot) => slots.push(slot),
-            // With fewer, kernels and copies take turns.
+            // With fewer slots, kernels and copies alternate.
             Err(_) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -411,7 +423,7 @@ fn slots_of(stager: &Stager, passage: &Passage<'_>, shape: Shape, batches: &[Bat
 }
 
 impl Draft {
-    /// Is of a batch with so many parts, if it has not been.
+    /// Starts a batch with this many parts, unless it has been started.
     fn begin(&mut self, batch: usize, parts: usize) {
         if self.batch != Some(batch) {
             *self = Self { batch: Some(batch), parts: vec![Part::default(); parts], beyond: Vec::new() };
@@ -420,16 +432,18 @@ impl Draft {
 }
 
 impl Streams<'_> {
-    /// Makes a read of a batch, when nobody reads any more what was there before.
+    /// Executes a read of a batch, once the previous content of its target is no longer read.
     fn read(&self, slot: &Slot, read: &Read) -> Result<()> {
         let Some(landing) = &slot.landing else { return Ok(()) };
         slot.after.wait()?;
-        // SAFETY: the kernel that read the slot's batch before this one is through; that one was verified before it was
-        // launched. Each item is filled once, and memory was made for the largest of plans.
+        // SAFETY: the kernel that read the slot's previous batch has finished, and that batch was
+        // verified before its launch. Each item is filled once, and the memory is large enough for
+        // the largest of the plans.
         unsafe { landing.read(self.passage, read) }
     }
 
-    /// Sees whether a batch is what it should be, once it has come and its kernel's stream has not been told so.
+    /// Checks the verification result of a batch, once its copy has finished and before its kernel
+    /// is launched.
     fn check(&self, batch: usize, slot: &Slot, copied: &Event) -> Result<()> {
         let of = &self.batches[batch];
         let Some(landing) = slot.landing.as_ref().filter(|_| !of.plan.blocks.is_empty()) else { return Ok(()) };
@@ -438,7 +452,7 @@ impl Streams<'_> {
         let (number, column) =
             (of.straight[number].0 / self.streamed.len(), of.straight[number].0 % self.streamed.len());
         let (morsel, column) = (self.morsels[of.morsels.start + number].0 as usize, self.streamed[column]);
-        // The host says what is wrong with it.
+        // The host's own check reports the exact error.
         self.source.load(morsel, column)?;
         Err(doubtful(&format!("block {morsel} of column {column} of {}", self.source.name()), why))
     }
@@ -451,7 +465,7 @@ impl Cargo for Streams<'_> {
 
     fn items(&self, batch: usize) -> usize {
         let Batch { plan, items, .. } = &self.batches[batch];
-        // What is of constants alone has to be sealed all the same.
+        // A batch of constants alone must also be sealed.
         (plan.reads.len() + items.len()).max(1)
     }
 
@@ -497,14 +511,15 @@ impl Cargo for Streams<'_> {
         let arrived = self.seal(batch, filled.room)?;
         let slot = &self.slots[arrived.slot];
         stream.wait_for(&slot.after)?;
-        // SAFETY: what was put into the room fits the slot's buffer, which is at least as long, is read by nobody before
-        // the kernel that waits for this copy, and is freed when the stream is through, or leaked.
+        // SAFETY: the bytes in the room fit the slot's buffer, which is at least as long. Nothing
+        // reads the buffer before the kernel that waits for this copy. It is freed when the stream
+        // has finished, or leaked.
         unsafe { filled.copy(slot.buffer.address(), 0, filled.bytes(), stream)? };
         self.moved.fetch_add(filled.bytes() as u64, Relaxed);
         let plan = &self.batches[batch].plan;
         if let Some(landing) = slot.landing.as_ref().filter(|_| !plan.blocks.is_empty()) {
-            // SAFETY: all of the batch's items are there, its reads among them; the slot is kept until the stream is through,
-            // or leaked.
+            // SAFETY: all items of the batch are complete, its reads among them. The slot is kept
+            // until the stream has finished, or leaked.
             unsafe { landing.verify(self.passage, plan, stream)? };
         }
         lock(&self.arrived).insert(batch, arrived);
@@ -512,12 +527,12 @@ impl Cargo for Streams<'_> {
     }
 }
 
-/// Where the bytes of a batch go: to its buffer, or beyond it.
+/// Destination of a batch's bytes: its buffer, or extra buffers.
 struct Writer<'a> {
     streams: &'a Streams<'a>,
     room: &'a Room,
     beyond: Vec<DeviceBuf>,
-    /// Whether bytes of the block are going to be copied from where they are.
+    /// `true` if bytes of the block will be copied from where they are.
     reads_block: bool,
 }
 
@@ -533,8 +548,8 @@ impl Memory for Writer<'_> {
     }
 
     fn put_stored(&mut self, bytes: &[u8]) -> Result<u64> {
-        // SAFETY: they are a block's, whose buffer nobody writes to any more, and which the room is given once its part is
-        // made; if that fails, the batch is not sent.
+        // SAFETY: the bytes belong to a block whose buffer is never written again. The room takes
+        // the block once its part is made; if that fails, the batch is not sent.
         let Some((at, put)) = (unsafe { self.room.put_held(bytes) }) else { return self.put(bytes) };
         self.reads_block |= put == Put::Direct;
         Ok(self.streams.slots[self.room.slot()].buffer.address() + at as u64)
@@ -555,7 +570,7 @@ impl Memory for Writer<'_> {
     }
 }
 
-/// The run's side of a stream: what is launched, and what is known of batches so far.
+/// The run's side of a stream: its launches, and the state of the batches so far.
 struct Consumer<'c, 'r> {
     run: &'c mut Run<'r>,
     reading: &'c Reading<'c>,
@@ -563,16 +578,16 @@ struct Consumer<'c, 'r> {
     code: &'c mut Code,
     sinks: &'c Sinks<'c>,
     facts: &'c mut PipelineFacts,
-    /// Forms that the kernel was made for.
+    /// Forms that the kernel was generated for.
     known: BTreeMap<usize, Vec<u32>>,
-    /// Of each slot, the batch that is read or was read last.
+    /// For each slot, the batch that is being read or was read last.
     running: Vec<Option<Arrived>>,
     kernels: Duration,
     batches: usize,
 }
 
 impl Consumer<'_, '_> {
-    /// Launches the kernel for a batch, behind its copy.
+    /// Launches the kernel for a batch, after its copy.
     fn take(&mut self, number: usize, copied: &Event) -> Result<ControlFlow<()>> {
         let Some(arrived) = lock(&self.streams.arrived).remove(&number) else { return Ok(ControlFlow::Break(())) };
         let slot = &self.streams.slots[arrived.slot];
@@ -595,7 +610,7 @@ impl Consumer<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The kernel that reads a slot is through.
+    /// Records that the kernel reading a slot has finished.
     fn end(&mut self, slot: usize) -> Result<()> {
         if self.running[slot].take().is_some() {
             let Slot { before, after, .. } = &self.streams.slots[slot];
@@ -604,7 +619,7 @@ impl Consumer<'_, '_> {
         Ok(())
     }
 
-    /// Sees to it that the kernel knows all forms of a batch.
+    /// Generates another kernel if a batch has forms that the current one lacks.
     fn know(&mut self, arrived: &Arrived) -> Result<()> {
         let mut has_new = false;
         for (column, forms) in &arrived.forms {
@@ -619,8 +634,8 @@ impl Consumer<'_, '_> {
         Ok(())
     }
 
-    /// Whether the pipeline will be started again, whatever comes: there was no room for groups, or the first rows of some
-    /// are there, and say what all others have to beat.
+    /// Returns true if the pipeline will have to be restarted in any case: there was no room for
+    /// groups, or the sink has enough rows for a threshold that all others must beat.
     fn is_in_vain(&self) -> Result<bool> {
         let has_threshold = match &self.code.generated.sink {
             SinkShape::Groups(groups) if groups.is_hashed() => false,
@@ -643,7 +658,7 @@ impl Run<'_> {
         facts: &mut PipelineFacts,
     ) -> Result<()> {
         if reading.morsels.is_empty() {
-            // What it ends in is still to be filled.
+            // The output must still be initialized.
             return Ok(self.lane.stream.synchronize()?);
         }
         let (executor, cancelled) = (self.executor, self.cancelled);
@@ -663,7 +678,7 @@ impl Run<'_> {
         let failed = |source| Error::Device { attempt: "a pipeline on the GPU".into(), source };
         let outcome = carried.map_err(|failed| failed.error).and(settled.and(ended).map_err(failed));
         if in_flight {
-            // Nobody knows what still touches its memory.
+            // The state of the streams is unknown, so the device may still access this memory.
             let running = consumer.running;
             lose((streams.slots, streams.tables, streams.arrived, running));
             return outcome;
@@ -683,7 +698,7 @@ impl Run<'_> {
 }
 
 impl Consumer<'_, '_> {
-    /// What came of it, once all kernels are through; of a stream that has failed, no times.
+    /// Records the statistics after all kernels have finished. A failed stream has no times.
     fn told(mut self, has_times: bool) -> Result<()> {
         let bytes = self.streams.moved.load(Relaxed) + self.streams.passage.read_bytes();
         let mut waited = Duration::ZERO;

@@ -1,44 +1,47 @@
-//! Join tables on the device: how a key finds its rows, and how payload lies.
+//! Join tables on the device: key lookup and payload layout.
 //!
 //! ```text
 //! dense    a bit per possible key; payload at the key's own place
 //! hashed   open addressing, at most half full: a key per slot; payload at the slot
-//! chains   several rows of a key: `head` of its place leads to the last of them, `next` of a row to the one before;
-//!          payload by row
+//! chains   several rows of a key: `head` of its place leads to the last of them, `next` of a row
+//!          to the one before; payload by row
 //! ```
-//! Tables are built in the hope that no key comes twice, without chains. If one does, the kernel says so, and the table
-//! is built once more with them. Payload is as narrow as its domain: how far a value is from the least one.
+//! A table is first built without chains, on the assumption that keys are unique. If a key repeats,
+//! the kernel reports it, and the table is built again with chains. Payload is as narrow as its
+//! domain: the stored number is the distance from the least value.
 //!
-//! A table that is split ([`super::partition`]) has the keys of one partition: a dense one those of a range, at their
-//! distance from its first, a hashed one those whose hash says so.
+//! A split table ([`super::partition`]) has the keys of one partition. A dense one has the keys of
+//! a range, at their distance from its first key. A hashed one has the keys whose hash belongs to
+//! the partition.
 
 use onehop_pipeline::cpu::{KeyLayout, Kind, TableKind};
 use onehop_pipeline::{Domain, Interval};
 
 use super::partition::{How, Partition};
 
-/// A dense table may have this many times more places than the source has rows, and this many whatever its rows.
+/// A dense table may have `SPARSE` times more places than the source has rows, and `SMALL` places
+/// whatever the number of rows.
 const SPARSE: u64 = 16;
 const SMALL: u64 = 1 << 22;
-/// Bytes of a dense table, at most.
+/// Maximum bytes of a dense table.
 const MOST_DENSE_BYTES: u64 = 1 << 31;
 
-/// Bytes of a bitmap that is worth being copied into shared memory, at most.
+/// Maximum bytes of a bitmap that is copied into shared memory.
 pub(super) const SHARED_BITMAP_BYTES: u64 = 40 << 10;
 
-/// A table with less than this part of the possible keys has few of those that there are.
+/// A table with less than this fraction of the possible keys matches few of the keys that occur.
 const SURELY_FEW: f64 = 0.001;
 
-/// Values of payload as they lie in memory.
+/// Representation of payload values in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Element {
-    /// Of the register that it becomes.
+    /// Kind of the register that it becomes.
     pub kind: Kind,
     /// Its C++ type in memory.
     pub stored: &'static str,
-    /// Bytes of that.
+    /// Bytes of that type.
     pub bytes: usize,
-    /// What is added to what is stored, if that is an offset.
+    /// Value that is added to the stored number, if that is an offset.
     pub least: Option<i64>,
     pub nullable: bool,
 }
@@ -64,45 +67,46 @@ impl Element {
     }
 }
 
-/// Whether keys may come more than once.
+/// Multiplicity of the rows of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
-    /// Nobody asks for the rows of a key.
+    /// No probe reads the rows of a key.
     Keys,
-    /// It is hoped that each has one.
+    /// Keys are assumed to be unique.
     Unique,
-    /// Some have several.
+    /// Keys may have several rows.
     Chains,
 }
 
-/// A table, as code is made for it.
+/// Description of a table for code generation.
 #[derive(Clone, Debug)]
 pub(super) struct TableShape {
     pub layout: KeyLayout,
     pub kind: TableKind,
     pub rows: Rows,
-    /// By number of the payload's column; `None` if no probe asks for it.
+    /// By number of the payload's column; `None` if no probe reads it.
     pub payload: Vec<Option<Element>>,
-    /// Whether it is there one partition of its keys at a time: nothing is known of all of its rows then.
+    /// `true` if the table is resident one partition of its keys at a time. In this case, no facts
+    /// about all of its rows are known.
     pub is_split: bool,
-    /// What is known of its rows, once it is built.
+    /// Facts about its rows, once it is built.
     pub filled: Option<Filled>,
 }
 
-/// What is known of a table's rows.
+/// Facts about a table's rows.
 #[derive(Clone, Debug)]
 pub(super) struct Filled {
     pub rows: u64,
-    /// Rows of the source that they are of.
+    /// Rows of the source that the table was built from.
     pub of_rows: u64,
-    /// What the key lies within, if it has one part.
+    /// Interval of the keys, if they have one part.
     pub key: Option<Interval>,
-    /// What each column of the payload lies within, where that is known.
+    /// Interval of each column of the payload, if known.
     pub payload: Vec<Option<Interval>>,
 }
 
 impl TableShape {
-    /// Of a pipeline that can put in so many rows.
+    /// Creates the shape of a table with at most `rows` rows.
     pub fn new(layout: KeyLayout, payload: Vec<Option<Element>>, rows: u64, wants_rows: bool) -> Self {
         let row_bytes: u64 = payload.iter().flatten().map(|element| (element.bytes + 1) as u64).sum();
         let is_near = layout.count <= SMALL.max(rows.saturating_mul(SPARSE));
@@ -112,12 +116,13 @@ impl TableShape {
         Self { layout, kind, rows, payload, is_split: false, filled: None }
     }
 
-    /// Whether it is a bit for each of its keys, in bits that 32 bits can number.
+    /// Returns true if the table has a bit for each possible key, and 32 bits can number the bits.
     pub fn is_bitmap(&self) -> bool {
         self.kind == TableKind::Direct && self.layout.count < 1 << 32
     }
 
-    /// Places of a partition's keys, if so many rows can come to all of them.
+    /// Returns the number of places of a partition, if at most `rows` rows come to all partitions
+    /// together.
     pub fn places(&self, rows: u64, partition: Partition) -> u64 {
         match self.kind {
             TableKind::Direct => partition.range(self.layout.count).1.max(1),
@@ -128,7 +133,7 @@ impl TableShape {
         }
     }
 
-    /// What becomes of it in more partitions.
+    /// Returns the effect of more partitions on the table.
     pub fn how(&self) -> How {
         match self.kind {
             TableKind::Direct => How::Range,
@@ -136,7 +141,7 @@ impl TableShape {
         }
     }
 
-    /// Partitions of its keys, if it is split so many times: ranges of them may be fewer.
+    /// Returns the number of partitions of its keys if it is split into `of`. Ranges may be fewer.
     pub fn partitions(&self, of: u64) -> u64 {
         match self.kind {
             TableKind::Direct => Partition { number: 0, of }.ranges(self.layout.count),
@@ -144,7 +149,7 @@ impl TableShape {
         }
     }
 
-    /// Bytes of all of it, if so many rows come and no key comes twice.
+    /// Returns the bytes of the whole table if it gets `rows` rows and no key repeats.
     pub fn bytes(&self, rows: u64) -> u64 {
         let places = self.places(rows, Partition::ALL);
         let values: u64 = self.payload.iter().flatten().map(|e| e.bytes as u64 + u64::from(e.nullable)).sum();
@@ -155,7 +160,7 @@ impl TableShape {
         keys.saturating_add(places.saturating_mul(values))
     }
 
-    /// Values of the keys of a partition, if they are a range of one part.
+    /// Returns the interval of the keys of a partition, if they are a range of one part.
     pub fn values_of(&self, partition: Partition) -> Option<Interval> {
         let values = self.layout.single_interval().filter(|_| self.is_split && self.kind == TableKind::Direct)?;
         if values.is_empty() {
@@ -166,14 +171,14 @@ impl TableShape {
         Some(Interval::new(low, low + i128::from(span) - 1))
     }
 
-    /// Bytes of a bit for each key.
+    /// Returns the bytes of a bitmap with one bit for each key.
     pub fn bitmap_bytes(&self) -> u64 {
         self.layout.count.max(1).div_ceil(64) * 8
     }
 
-    /// The part of the rows with keys of `domain` that find something, as a guess. Keys may lie far apart though every
-    /// row finds one, as days do that are written as numbers of eight digits: then it is the part of its source's rows
-    /// that is in it.
+    /// Estimates the fraction of the rows with keys of `domain` that have a match. Keys may be
+    /// sparse although every row has a match, such as days written as numbers of eight digits. The
+    /// estimate is then the fraction of its source's rows that are in the table.
     pub fn fullness(&self, domain: Interval) -> f64 {
         let Some(filled) = &self.filled else { return 0.5 };
         let of_keys = filled.rows as f64 / domain.count().unwrap_or(u128::MAX).max(1) as f64;

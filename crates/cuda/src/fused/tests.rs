@@ -1,5 +1,5 @@
-//! Programs on the device that the tests have, against the CPU backend and the naive interpreter of `crates/pipeline`'s
-//! own tests.
+//! Tests of programs on the device, against the CPU backend and the naive interpreter of
+//! `crates/pipeline`'s own tests.
 
 mod edges;
 mod faults;

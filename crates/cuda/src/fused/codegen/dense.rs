@@ -1,23 +1,26 @@
-//! Dense rows: groups so few, and rows so many, that what counts is how often an instruction is carried out for a row.
+//! Dense rows: few groups and many rows, so that the number of instructions per row dominates.
 //!
-//! Where filters let many rows of a vector through, no row is looked for: all 32 of a lane are decoded by one stretch of code
-//! each, in which every shift is a constant, and those that are not live go to no group.
+//! If filters let many rows of a vector through, no code searches for live rows. All 32 rows of a
+//! lane are decoded by one unrolled stretch of code each, in which every shift is a constant. Rows
+//! that are not live go to no group.
 //!
 //! ```text
-//! a row        u64 b0 = charge | quantity << 42 ...            what it is summed up of, several fields to a word
-//!              d0[group] += b0 ...                             in shared memory, where every thread has words of its own
-//! a window     of so many vectors that no field can run over: taken apart, summed up over the warp, and added to the
-//!              states, as rows by themselves would be
+//! a row        u64 b0 = charge | quantity << 42 ...   its inputs, several fields to a word
+//!              d0[group] += b0 ...                    in shared memory, words of each thread alone
+//! a window     of so many vectors that no field can overflow: unpacked, summed up over the warp,
+//!              and added to the states, as single rows would be
 //! ```
-//! Nobody waits for anybody, and no two threads of a warp meet in a bank. Rows that are not live go to a group behind the
-//! last, which nobody asks for. (In registers each row would have to be compared with every group: with six of them that
-//! was half of all instructions.)
+//! No thread waits for another, and no two threads of a warp access the same bank. Rows that are
+//! not live go to an extra group after the last, which is never read. (In registers, each row would
+//! have to be compared with every group: with six groups this was half of all instructions.)
 //!
-//! A field holds what a value is above the least that it can be, so that it is never negative. The first field counts
-//! rows: what was left out of them is added again when the window ends.
+//! A field holds the distance of a value from its least possible value, so it is never negative.
+//! The first field counts rows. The least value times this count is added back when the window
+//! ends.
 //!
-//! A vector is taken row by row if its columns have other widths than most, or if few of its rows are left. How many are is
-//! found out of each vector: constants that let nearly all through, and those that do not, have one kernel.
+//! A vector is processed row by row if its columns have other widths than most, or if few of its
+//! rows are left. This is decided for each vector: constants that let nearly all rows through, and
+//! those that do not, share one kernel.
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::{KeyDigit, Kind};
@@ -32,27 +35,29 @@ use crate::fused::part::form::Layout;
 use crate::fused::plan::{ActKind, Register, registers_of};
 use crate::fused::table::Rows;
 
-/// Registers of packed words of a vector, at most.
+/// Maximum number of registers for the packed words of a vector.
 const MOST_WORDS: u32 = 96;
-/// Bytes of shared memory for the words of a block's threads, at most: with more, few blocks would fit.
+/// Maximum bytes of shared memory for the words of a block's threads: with more, few blocks would
+/// fit.
 const MOST_BYTES: u64 = 24 << 10;
-/// Threads of a block, at most: each of them needs a great many registers.
+/// Maximum number of threads of a block: each of them needs many registers.
 const DENSE_THREADS: u32 = 128;
-/// The part of the rows that must be left, as a guess from the shape of filters: with less, there is hardly a constant for
-/// which rows are dense.
+/// Minimum fraction of the rows that must be left, as a guess from the shape of filters. With a
+/// lower one, there is hardly a constant for which rows are dense.
 const LEAST_PART: f64 = 0.15;
-/// Rows that must be left in some lane, which all others of its warp would wait for: it takes about as long to look for so
-/// many as to take all.
+/// Minimum number of rows that must be left in some lane, which all others of its warp would wait
+/// for. Searching for this many takes about as long as processing all.
 const DENSE_ROWS: u32 = 8;
-/// Vectors of a window, at most.
+/// Maximum number of vectors of a window.
 const WINDOW: u32 = 16;
 /// Rows of a lane in a vector.
 const LANE_ROWS: u128 = (VECTOR_ROWS / 32) as u128;
-/// Bits of a word that fields are put in, and of a field, whose sum over the lanes of a warp is to fit one.
+/// Bits of a word that has fields, and maximum bits of a field: its sum over the lanes of a warp
+/// must fit a word.
 const WORD_BITS: u32 = 64;
 const FIELD_BITS: u32 = WORD_BITS - 5;
 
-/// How dense rows are summed up.
+/// Summation of dense rows.
 #[derive(Clone, Debug)]
 pub(in crate::fused) struct Dense {
     /// Vectors of a window.
@@ -63,16 +68,16 @@ pub(in crate::fused) struct Dense {
     words: Vec<Packed>,
 }
 
-/// What is summed up.
+/// A summand.
 #[derive(Clone, Debug)]
 struct Field {
-    /// The slot; the count of rows has none.
+    /// The slot; `None` for the count of rows.
     slot: Option<usize>,
     /// The least value.
     least: i64,
     word: usize,
     shift: u32,
-    /// Of its sum over a window.
+    /// Bits of its sum over a window.
     bits: u32,
 }
 
@@ -87,31 +92,32 @@ impl Packed {
         if self.bits > 32 { "u64" } else { "u32" }
     }
 
-    /// Registers that it takes.
+    /// Returns the number of registers that it takes.
     fn registers(self) -> u32 {
         self.bits.div_ceil(32)
     }
 }
 
-/// Bits of the sum of so many values of up to `most`.
+/// Returns the number of bits of the sum of `values` values of up to `most`.
 fn bits_of_sum(most: u128, values: u128) -> u32 {
     most.checked_mul(values).map_or(u128::BITS, |sum| u128::BITS - sum.leading_zeros())
 }
 
 impl Dense {
-    /// Words of 64 bits that each group takes, for all threads of a block.
+    /// Returns the words of 64 bits that each group takes, for all threads of a block.
     fn group_words(&self) -> u64 {
         let each: u32 = self.words.iter().map(|word| word.registers()).sum();
         (u64::from(each) * u64::from(self.threads)).div_ceil(2)
     }
 
-    /// Words of shared memory beside the states of so many groups.
+    /// Returns the words of shared memory in addition to the states of `groups` groups.
     pub fn shared_words(&self, groups: u64) -> u64 {
         self.group_words() * (groups + 1)
     }
 
-    /// Puts fields of values of up to `most` into words, widest first into the first word that has room, for the window in
-    /// which rows cost least. `None` if there is a value that no word has room for.
+    /// Packs fields of values of up to `most` into words: the widest first, each into the first
+    /// word that has room. Chooses the window with the fewest registers. Returns `None` if a value
+    /// fits no word.
     fn pack(fields: &[(Option<usize>, i64, u128)], threads: u32) -> Option<Self> {
         let mut best: Option<(u32, Self)> = None;
         let mut window = WINDOW;
@@ -146,7 +152,7 @@ impl Dense {
             packed[number] = Some(Field { slot, least, word, shift: words[word].bits, bits });
             words[word].bits += bits;
         }
-        // The wide ones first, so that all are where their size wants them.
+        // Wide words come first, so that all are aligned.
         let mut places: Vec<usize> = (0..words.len()).collect();
         places.sort_by_key(|word| std::cmp::Reverse(words[*word].registers()));
         let words_of = places.iter().map(|word| words[*word]).collect();
@@ -157,7 +163,7 @@ impl Dense {
 }
 
 impl Builder<'_> {
-    /// How these groups are summed up, if rows are dense.
+    /// Returns the summation for these groups, if rows are dense.
     pub fn dense(&self, keys: &[Bound], arguments: &[Option<Bound>], groups: &Groups) -> Option<Dense> {
         let plan = self.input.plan;
         let screens = self.screens();
@@ -192,8 +198,8 @@ impl Builder<'_> {
         (dense.shared_words(groups.count()) <= MOST_BYTES / 8).then_some(dense)
     }
 
-    /// The columns that registers are made of, each with the form that most of its parts have; `None` if they are made of
-    /// anything that is not packed in a single plane.
+    /// Returns the columns that registers are computed from, each with its most frequent form.
+    /// Returns `None` if one of them is not packed in a single plane.
     fn dense_columns(&self, registers: &[usize]) -> Option<Vec<(usize, u32)>> {
         let plan = self.input.plan;
         let mut columns: Vec<(usize, u32)> = Vec::new();
@@ -218,7 +224,8 @@ impl Builder<'_> {
         Some(columns)
     }
 
-    /// What is before the rows. The words of word number n and group g are at `dn[g * THREADS]`.
+    /// Generates the code before the rows. The words with number n of group g are at `dn[g *
+    /// THREADS]`.
     pub fn begin_dense(&mut self, dense: &Dense, count: u64) {
         self.w.line("u64* const sums = G + state_words * A.copies;");
         let each = (count + 1) * u64::from(dense.threads);
@@ -232,7 +239,8 @@ impl Builder<'_> {
         self.w.line("u32 held = 0;");
     }
 
-    /// A vector, if its columns are as they are in most; then goes on with the next.
+    /// Generates the processing of a vector, if its columns have the most frequent forms. The
+    /// generated code then continues with the next vector.
     pub fn dense_vector(
         &mut self,
         dense: &Dense,
@@ -251,7 +259,7 @@ impl Builder<'_> {
             self.w.line(format!("Column<{width}> w{register};"));
             self.w.line(format!("w{register}.load_now(words<{width}>(p{register}.low, vector, lane));"));
         }
-        // What is added to all rows alike is put together before them.
+        // Terms that are equal for all rows are combined before them.
         let digits: Vec<KeyDigit> = groups.layout.iter().flat_map(|layout| layout.digits_of_parts()).collect();
         for (register, form) in &columns {
             let ty = type_of(Kind::of(&self.input.plan.domains[*register]));
@@ -351,7 +359,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds what is held to the groups in shared memory, and holds nothing.
+    /// Adds the held sums to the groups in shared memory, and clears them.
     pub fn end_window(&mut self, dense: &Dense, groups: &Groups) {
         self.w.line("held = 0;");
         self.w.open(format!("for (u32 g = 0; g < {}; g++) {{", groups.count()));
@@ -410,7 +418,7 @@ mod tests {
     }
 
     proptest! {
-        /// Sums over a window stay within their fields, and fields within their words, beside each other.
+        /// Sums over a window fit their fields, and fields fit their words without overlap.
         #[test]
         fn fields_hold_what_a_window_comes_to(most in proptest::collection::vec(0u64..1 << 58, 1..9)) {
             let fields: Vec<_> = most.iter().map(|most| (None, 0, u128::from(*most))).collect();

@@ -1,7 +1,9 @@
-//! Expressions as statements: every node becomes a variable, and another that says whether it has a value.
+//! Expressions as statements: every node becomes a variable, and another that tells if it has a
+//! value.
 //!
-//! What can be NULL is computed only where it is not: under a NULL may lie anything, and intervals hold for values alone.
-//! Branches become branches, so that what can fail is met by the rows that need it and no others.
+//! An expression that can be NULL is computed only where it is not NULL: the value under a NULL is
+//! arbitrary, and intervals hold for values alone. Branches become branches, so that a fallible
+//! expression is evaluated only for the rows that need it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,16 +16,16 @@ use onehop_pipeline::{ArithmeticOp, CompareOp, DatePart, Interval, Value};
 use super::{Args, Failure, type_of};
 use crate::fused::{Error, Result};
 
-/// Whether something has a value.
+/// Validity of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Valid {
     Always,
     Never,
-    /// If this variable is set.
+    /// Valid if this variable is set.
     If(String),
 }
 
-/// Something computed.
+/// A computed value.
 #[derive(Clone, Debug)]
 pub(super) struct Operand {
     pub text: String,
@@ -32,7 +34,7 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    /// The text of whether it has a value.
+    /// Returns the expression that is true if the operand has a value.
     pub fn is_valid(&self) -> &str {
         match &self.valid {
             Valid::Always => "true",
@@ -41,7 +43,7 @@ impl Operand {
         }
     }
 
-    /// Of a boolean: whether it is true.
+    /// Returns the expression that is true if a boolean operand is true.
     pub fn is_true(&self) -> String {
         match &self.valid {
             Valid::Always => self.text.clone(),
@@ -50,7 +52,7 @@ impl Operand {
         }
     }
 
-    /// Whether it is false.
+    /// Returns the expression that is true if a boolean operand is false.
     fn is_false(&self) -> String {
         match &self.valid {
             Valid::Always => format!("!{}", self.text),
@@ -59,13 +61,13 @@ impl Operand {
         }
     }
 
-    /// In another kind, which holds it.
+    /// Returns the value in another kind that can represent it.
     pub fn as_kind(&self, kind: Kind) -> String {
         if self.kind == kind { self.text.clone() } else { format!("({}){}", type_of(kind), self.text) }
     }
 }
 
-/// Statements as they are written.
+/// Statements while they are generated.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     pub text: String,
@@ -98,7 +100,7 @@ impl Writer {
         format!("v{}", self.next)
     }
 
-    /// A constant array's name in the argument.
+    /// Adds a constant array and returns its expression in the argument.
     pub fn constant(&mut self, ty: &str, bytes: Vec<u8>) -> String {
         let number = self.constants.len();
         self.constants.push(bytes);
@@ -109,7 +111,8 @@ impl Writer {
         Operand { text, kind, valid }
     }
 
-    /// A variable that `value` computes of operands, where all of them have values.
+    /// Declares a variable with the value of an expression, computed only if all operands `of` have
+    /// values.
     fn computed(&mut self, kind: Kind, of: &[&Operand], value: &str) -> Operand {
         let valid = self.all_valid(of);
         self.computed_if(kind, valid, value)
@@ -125,7 +128,7 @@ impl Writer {
         self.operand(name, kind, valid)
     }
 
-    /// Whether all of several operands have values.
+    /// Returns the validity of an expression that needs all of several operands.
     pub fn all_valid(&mut self, of: &[&Operand]) -> Valid {
         if of.iter().any(|operand| operand.valid == Valid::Never) {
             return Valid::Never;
@@ -155,13 +158,13 @@ impl Writer {
         self.checks.len() - 1
     }
 
-    /// Gives the row up if something holds of it.
+    /// Records a failure and skips the row, if a condition holds.
     fn fail_if(&mut self, holds: &str, failure: Failure) {
         let number = self.check(failure);
         self.line(format!("if ({holds}) {{ fail(A.status, {number}); continue; }}"));
     }
 
-    /// Computes a node, whose registers are loaded.
+    /// Generates a node. Its registers must be loaded.
     pub fn expr(&mut self, bound: &Bound) -> Result<Operand> {
         let kind = Kind::of(&bound.domain);
         Ok(match &bound.kind {
@@ -323,14 +326,14 @@ impl Writer {
             _ => format!("{left} {sign} {right}"),
         };
         let result = self.computed_if(wide, valid, &value);
-        // A quotient is checked for its divisor, too.
+        // A quotient has a check for its divisor, too.
         let may_leave = |check: &&Arc<Check>| {
             exact.is_none_or(|exact| !Interval::new(check.bounds.min, check.bounds.max).contains(exact))
         };
         self.bounded(result, check.filter(may_leave), kind)
     }
 
-    /// A result within the bounds of its type, in its kind.
+    /// Checks a result against the bounds of its type and converts it to its kind.
     fn bounded(&mut self, result: Operand, check: Option<&Arc<Check>>, kind: Kind) -> Operand {
         if let (Some(check), true) = (check, result.valid != Valid::Never) {
             let inside = self.within(&result, Interval::new(check.bounds.min, check.bounds.max));
@@ -343,13 +346,14 @@ impl Writer {
         Operand { text: result.as_kind(kind), kind, valid: result.valid }
     }
 
-    /// The test whether a value lies within an interval, which is in the argument.
+    /// Generates the test that a value lies within an interval, whose ends are in the argument.
     pub fn within(&mut self, value: &Operand, interval: Interval) -> String {
         let (low, high) = self.ends(value.kind, interval);
         format!("{0} >= {low} && {0} <= {high}", value.text)
     }
 
-    /// The ends of an interval as values of a kind: crossed, if none of it is.
+    /// Returns the ends of an interval as values of a kind. They are crossed if the kind has no
+    /// value in the interval.
     pub fn ends(&mut self, kind: Kind, interval: Interval) -> (String, String) {
         let clipped = clipped(kind, interval);
         (self.args.integer(kind, clipped.min), self.args.integer(kind, clipped.max))
@@ -360,14 +364,15 @@ impl Writer {
         if narrow.len() < list.len() && value.kind == Kind::I128 {
             return Err(Error::refused("IN with integers of more than 64 bits"));
         }
-        // An empty one has something to be looked at, and is looked for in nothing.
+        // An empty list gets one entry to be read, and a count of 0.
         let last = narrow.last().copied().unwrap_or(0);
         let bytes = narrow.iter().chain([&last]).flat_map(|entry| entry.to_le_bytes()).collect();
         let (list, count) = (self.constant("const i64*", bytes), self.args.value("u64", narrow.len() as u64));
         Ok(format!("{count} != 0 && in_list({}, {list}, {count})", value.text))
     }
 
-    /// AND (decided by false) or OR (by true). What cannot fail is computed first; what can, while nothing has decided.
+    /// Generates AND (decided by false) or OR (decided by true). Infallible operands are computed
+    /// first. Fallible ones are computed while the result is undecided.
     fn logic(&mut self, all: &[Bound], decisive: bool) -> Result<Operand> {
         let decides = |side: &Operand| if decisive { side.is_true() } else { side.is_false() };
         let agrees = |side: &Operand| if decisive { side.is_false() } else { side.is_true() };
@@ -422,7 +427,7 @@ impl Writer {
                 ("i32", values.iter().flat_map(|value| value.to_le_bytes()).collect())
             }
         };
-        // NULL's result comes after those of the entries.
+        // The result for NULL follows those of the entries.
         let null = self.args.value("u64", entries as u64 - 1);
         let place = match &code.valid {
             Valid::Always => format!("(u64)(u32){}", code.text),
@@ -444,7 +449,7 @@ impl Writer {
         self.computed_if(kind, valid, &format!("{values}[{at}]"))
     }
 
-    /// A variable that branches assign, and whether it has a value.
+    /// Declares a variable that branches assign, and its validity.
     fn assigned(&mut self, kind: Kind, nullable: bool) -> Operand {
         let name = self.variable();
         self.line(format!("{} {name} = 0;", type_of(kind)));
@@ -504,7 +509,7 @@ impl Writer {
     }
 }
 
-/// What of an interval a kind can hold; crossed ends of the kind, if nothing.
+/// Returns the part of an interval that a kind can represent, or crossed ends if it is empty.
 pub(super) fn clipped(kind: Kind, interval: Interval) -> Interval {
     let of_kind = match kind {
         Kind::Bool => Interval::new(0, 1),

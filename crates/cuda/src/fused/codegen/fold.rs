@@ -1,7 +1,8 @@
-//! Rows as sums for fits of linear models: what `Collect` would have given, features and then a target, is added up by
-//! `fold.cuh`, and rows with a NULL among them are left out.
+//! Sums over rows for fits of linear models. `fold.cuh` adds up the rows that `Collect` would have
+//! returned: features, then a target. Rows with a NULL among them are left out.
 //!
-//! Where a fit is, its centres, scales and coefficients, is in the kernel's argument: a text serves all passes.
+//! The parameters of a fit (centres, scales and coefficients) are in the kernel's argument, so one
+//! kernel source serves all passes.
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::Kind;
@@ -12,20 +13,21 @@ use super::expr::{Operand, Valid};
 use super::pipeline::Builder;
 use crate::fused::Result;
 
-/// What stands before a text that ends in sums, behind [`DEVICE`](super::DEVICE).
+/// Source that precedes a kernel with sums, after [`DEVICE`](super::DEVICE).
 pub(super) const FOLD: &str = include_str!("../fold.cuh");
 
-/// Sums of a thread: twice as many registers, beside those that it takes anyway.
+/// Maximum number of sums of a thread. They take twice as many registers, in addition to those that
+/// it needs anyway.
 const MOST_WORDS: usize = 80;
-/// Columns of which a thread has five sums each.
+/// Maximum number of columns, of which a thread has five sums each.
 const MOST_COLUMNS: usize = 12;
 
-/// What a text adds up of all that is wanted.
+/// The part of the wanted sums that one kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::fused) struct Fold {
     kind: FoldKind,
     features: usize,
-    /// Columns or words, from the one on and before the other.
+    /// Range of columns or words: first, and one past the last.
     first: usize,
     last: usize,
 }
@@ -37,7 +39,7 @@ enum FoldKind {
     Gaussian,
 }
 
-/// Whether a target is 0 or 1.
+/// Type of a target: 0 or 1, or any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum IsLabel {
     Yes,
@@ -45,7 +47,7 @@ enum IsLabel {
 }
 
 impl Fold {
-    /// The texts that sums of so many features take.
+    /// Returns the kernels that sums of `features` features need.
     pub fn all_of(sums: &Sums, features: usize) -> Vec<Self> {
         let (kind, count, most) = match sums {
             Sums::Columns { target: Target::Label, .. } => {
@@ -57,13 +59,13 @@ impl Fold {
             Sums::Model { family: Family::Logistic, .. } => (FoldKind::Logistic, sums.words(features), MOST_WORDS),
             Sums::Model { family: Family::Gaussian, .. } => (FoldKind::Gaussian, sums.words(features), MOST_WORDS),
         };
-        // Parts of equal size: the slowest is what a pass takes.
+        // Parts of equal size: a pass takes as long as the slowest of them.
         let size = count.div_ceil(count.div_ceil(most));
         let part = |first| Self { kind, features, first, last: count.min(first + size) };
         (0..count).step_by(size).map(part).collect()
     }
 
-    /// Words of what a block writes.
+    /// Returns the number of words that a block writes.
     pub fn words(&self) -> usize {
         match self.kind {
             FoldKind::Columns(_) => onehop_pipeline::fit::ROW_WORDS + COLUMN_WORDS * (self.last - self.first),
@@ -71,7 +73,7 @@ impl Fold {
         }
     }
 
-    /// Puts what a block wrote into what all texts together have of it.
+    /// Copies the words that a block wrote to their places among all sums.
     pub fn put(&self, from: &[f64], to: &mut [f64]) {
         match self.kind {
             FoldKind::Columns(_) => {
@@ -84,7 +86,7 @@ impl Fold {
         }
     }
 
-    /// The numbers that a launch's argument has of where the sums are.
+    /// Returns the parameters of the fit, as the argument of a launch has them.
     pub fn numbers(sums: &Sums) -> Vec<f64> {
         match sums {
             Sums::Columns { centres, .. } => centres.clone(),
@@ -102,7 +104,7 @@ impl Builder<'_> {
         self.w.args.named("double", &format!("m{number}"), Word::FoldNumber(number))
     }
 
-    /// What is before the rows.
+    /// Generates the declaration of the sums, before the rows.
     pub fn begin_fold(&mut self, fold: Fold) {
         let Fold { kind, features, first, last } = fold;
         match kind {
@@ -113,7 +115,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What becomes of a row.
+    /// Generates the processing of a row.
     pub fn fold_row(&mut self, columns: &[Bound], fold: Fold) -> Result<()> {
         let values = self.operands(columns)?;
         let all: Vec<&Operand> = values.iter().collect();
@@ -122,7 +124,7 @@ impl Builder<'_> {
         match self.w.all_valid(&all) {
             Valid::Always => {}
             Valid::Never => {
-                // All that follows is nobody's.
+                // The statements that follow are unreachable.
                 self.w.line(format!("if (true) {left_out}"));
             }
             Valid::If(valid) => self.w.line(format!("if (!{valid}) {left_out}")),
@@ -167,7 +169,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What is after the rows.
+    /// Generates the output of the sums, after the rows.
     pub fn end_fold(&mut self, fold: Fold) {
         let to = self.w.args.named("double*", "sums", Word::FoldSums);
         self.w.line(format!("sums.put({to} + (u64)blockIdx.x * {});", fold.words()));

@@ -1,14 +1,16 @@
-//! Groups: where their states are, and how rows come to them.
+//! Groups: location of their states, and updates by rows.
 //!
-//! A state is some words of 64 bits, all of which start as zeros; word after word lies together, each of all groups.
+//! A state is a number of words of 64 bits, all of which start as zeros. States are stored by word:
+//! word 0 of all groups, then word 1 of all groups, and so on.
 //!
 //! ```text
-//! one          in registers of each thread, put together over a warp at the end
-//! a handful    likewise: a row is compared with all of them, and nobody waits for anybody; or, where all that rows are
-//!              made of is packed, summed up by vectors before they come to shared memory (see dense.rs)
-//! few          in shared memory, in several copies, so that threads do not queue for the hot ones
-//! many         in global memory, at the key's place or hashed; behind a front in shared memory, whose places belong to
-//!              the groups that come to them first, as the hot ones do
+//! one          in registers of each thread, combined over a warp or a block at the end
+//! a handful    likewise: a row is compared with all of them, and no thread waits for another;
+//!              or, if all inputs are packed, summed up by vectors before they are added to
+//!              shared memory (see dense.rs)
+//! few          in shared memory, in several copies, to reduce contention for hot groups
+//! many         in global memory, at the key's place or hashed; behind a front in shared memory,
+//!              whose places belong to the groups that come to them first, as hot ones do
 //! ```
 
 use onehop_pipeline::bind::Bound;
@@ -25,64 +27,66 @@ use crate::fused::launch::UNIT_VECTORS;
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
 
-/// Groups at places of their own, at most, and their bytes.
+/// Maximum number of groups at places of their own, and maximum of their bytes.
 const DENSE_GROUPS: u64 = 1 << 24;
 const DENSE_BYTES: u64 = 1 << 30;
-/// Groups in registers, at most, and their words: each row is compared with all of them.
+/// Maximum number of groups in registers, and maximum of their words: each row is compared with all
+/// of them.
 const REGISTER_GROUPS: u64 = 8;
 const REGISTER_WORDS: u64 = 48;
-/// And only if so many rows come to them.
+/// Minimum fraction of the rows that must come to groups in registers.
 const MANY: f64 = 0.1;
-/// Rows of a unit that a thread has, at most, and those of a warp.
+/// Maximum number of rows of a unit, for a thread and for a warp.
 const UNIT_ROWS: u128 = UNIT_VECTORS as u128 * VECTOR_ROWS as u128;
-/// Bytes that copies of few groups may take, and a front.
+/// Maximum bytes of the copies of few groups, and of a front.
 const COPIES_BYTES: u64 = 4 << 10;
 const FRONT_BYTES: u64 = 16 << 10;
 
-/// Groups as they lie in memory.
+/// Memory layout of groups.
 #[derive(Clone, Debug)]
 pub(in crate::fused) struct Groups {
-    /// `None`: one group, with or without rows.
+    /// Layout of the keys; `None`: one group, with or without rows.
     pub layout: Option<KeyLayout>,
     pub place: Place,
-    /// Whether those of one partition of their keys are there at a time.
+    /// `true` if groups are resident one partition of their keys at a time.
     pub is_split: bool,
-    /// Words of a state. The first is not 0 if the group has rows, and counts them if anybody asks.
+    /// Words of a state. The first is not 0 if the group has rows. It counts them if an aggregate
+    /// needs the count.
     pub words: usize,
     pub keys: Vec<Domain>,
     pub slots: Vec<Slot>,
-    /// How rows are summed up before they come to the groups, where most rows do.
+    /// Summation of dense rows before they are added to the groups, if most rows are dense.
     pub dense: Option<Dense>,
 }
 
-/// Where the states of groups are while rows come.
+/// Location of the states of groups while rows are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fused) enum Place {
     One,
-    /// Put together with all others after so many units of a warp, before a sum leaves 64 bits.
+    /// Combined with all others after this many units of a warp, before a sum exceeds 64 bits.
     Registers {
         flush_units: u64,
     },
     Shared {
         copies: u64,
     },
-    /// Behind a front of so many places.
+    /// Behind a front of `front` places.
     Global {
         is_hashed: bool,
         front: u64,
     },
 }
 
-/// Where an aggregate is in a state.
+/// Location of an aggregate in a state.
 #[derive(Clone, Debug)]
 pub(in crate::fused) struct Slot {
     pub kind: SlotKind,
     pub word: usize,
-    /// The word that says whether there was a value.
+    /// The word that tells if there was a value.
     pub seen: usize,
-    /// Of the argument.
+    /// Domain of the argument.
     pub domain: Domain,
-    /// Whether another one before it has the same words.
+    /// `true` if an earlier slot has the same words.
     pub is_repeated: bool,
 }
 
@@ -97,7 +101,7 @@ pub(in crate::fused) enum SlotKind {
 }
 
 impl Groups {
-    /// Groups that there can be.
+    /// Returns the number of possible groups.
     pub fn count(&self) -> u64 {
         self.layout.as_ref().map_or(1, |layout| layout.count)
     }
@@ -106,7 +110,7 @@ impl Groups {
         matches!(self.place, Place::Global { is_hashed: true, .. })
     }
 
-    /// Whether there are so many that it may be worth it to have a partition of them at a time.
+    /// Returns true if there may be enough groups to make partitions worthwhile.
     pub fn may_be_split(&self) -> bool {
         matches!(self.place, Place::Global { .. })
     }
@@ -115,7 +119,7 @@ impl Groups {
         if let Place::Shared { copies } = self.place { copies } else { 0 }
     }
 
-    /// Words of shared memory.
+    /// Returns the words of shared memory.
     pub fn shared_words(&self) -> u64 {
         match self.place {
             Place::One | Place::Registers { .. } => 0,
@@ -127,23 +131,23 @@ impl Groups {
         }
     }
 
-    /// Whether the first word counts rows.
+    /// Returns true if the first word counts rows.
     pub fn counts_rows(&self) -> bool {
         self.slots.iter().any(|slot| slot.kind == SlotKind::Count && slot.word == 0)
     }
 }
 
-/// A memory, or none, that a row's values are added to.
+/// Destination of a row's values: memory or registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     One,
     Registers,
-    /// `state`, whose words are so far apart.
+    /// `state`, with the given distance between words.
     Shared(Apart),
     Global,
 }
 
-/// How far the words of a state are apart.
+/// Distance between the words of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Groups,
@@ -151,7 +155,7 @@ enum Apart {
 }
 
 impl To {
-    /// A word of the state.
+    /// Returns the expression of a word of the state.
     fn word(self, word: usize) -> String {
         match (self, word) {
             (Self::One, _) => format!("g{word}"),
@@ -211,7 +215,7 @@ impl Builder<'_> {
         groups.dense = self.dense(keys, arguments, &groups);
         groups.place = match self.flush_units(&groups).filter(|_| groups.dense.is_none()) {
             Some(flush_units) => Place::Registers { flush_units },
-            // Beside a bitmap, if there is one: that gives way.
+            // A bitmap may need shared memory as well; then groups have precedence.
             None if bytes <= SHARED_BYTES / 2 => Place::Shared { copies: (COPIES_BYTES / bytes.max(1)).clamp(1, 8) },
             None => {
                 let front = (FRONT_BYTES / (state_bytes + 8)).max(1);
@@ -223,12 +227,12 @@ impl Builder<'_> {
         Ok(groups)
     }
 
-    /// Words of a state, and where each aggregate is in it.
+    /// Returns the number of words of a state, and the location of each aggregate in it.
     fn slots(&self, aggregates: &[Aggregate], arguments: &[Option<Bound>]) -> Result<(usize, Vec<Slot>)> {
         let mut words = 1;
         let mut slots: Vec<Slot> = Vec::with_capacity(aggregates.len());
         for (aggregate, argument) in aggregates.iter().zip(arguments) {
-            // An average asks for a sum that is asked for anyway.
+            // An average needs a sum that another aggregate often computes, too.
             let text = |of: &Aggregate| of.argument().map(|expr| expr.to_string());
             let is_same = |other: &Aggregate| {
                 std::mem::discriminant(other) == std::mem::discriminant(aggregate) && text(other) == text(aggregate)
@@ -247,7 +251,7 @@ impl Builder<'_> {
                 words - count
             };
             let (word, seen) = match kind {
-                // Rows without a NULL are counted as rows.
+                // If there are no NULLs, counting values is counting rows.
                 SlotKind::Count if !domain.nullable => (0, 0),
                 SlotKind::Count => (own(1), 0),
                 SlotKind::WideSum => (own(2), if domain.nullable { own(1) } else { 0 }),
@@ -279,16 +283,17 @@ impl Builder<'_> {
         self.input.tables.iter().any(|table| table.rows == Rows::Chains)
     }
 
-    /// Whether the sum of as many such values as there are rows fits 64 bits.
+    /// Returns true if the sum of one such value per row fits 64 bits.
     fn fits(&self, interval: Interval) -> bool {
         let sum = interval.magnitude().checked_mul(self.input.rows.into());
         !self.multiplies() && sum.is_some_and(|sum| sum <= i64::MAX as u128)
     }
 
-    /// How many units a warp can take before a sum of its threads may not fit 64 bits any more; `None` if groups are not
-    /// to be in registers.
+    /// Returns the number of units that a warp can process before a sum of its threads may exceed
+    /// 64 bits. Returns `None` if groups are not to be in registers.
     fn flush_units(&self, groups: &Groups) -> Option<u64> {
-        // Registers that hardly any row gets to are missed by the columns that all of them are in.
+        // If hardly any row reaches the groups, the registers are better used for the columns,
+        // which all rows are in.
         let passes: f64 = self.input.plan.acts.iter().map(|act| act.passes).product();
         let count = groups.count();
         if passes < MANY || self.multiplies() || count > REGISTER_GROUPS || count * groups.words as u64 > REGISTER_WORDS
@@ -301,7 +306,7 @@ impl Builder<'_> {
         u64::try_from(units).ok().filter(|units| *units > 0)
     }
 
-    /// What is before the rows.
+    /// Generates the code before the rows.
     pub fn begin_groups(&mut self, groups: &Groups) {
         match groups.place {
             Place::One => {
@@ -352,7 +357,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The number of a row's group, if it is of the partition that is there.
+    /// Generates the number of a row's group, if the group is in the resident partition.
     pub fn group_key(&mut self, keys: &[Bound], parts: Vec<Operand>, groups: &Groups) -> SinkKey {
         let Some(layout) = &groups.layout else { return SinkKey { parts, key: String::new() } };
         let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
@@ -382,7 +387,8 @@ impl Builder<'_> {
         match groups.place {
             Place::One => self.update(groups, &values, To::One),
             Place::Registers { .. } => {
-                // Registers have no addresses: every group takes every row, as nothing if it is not its own.
+                // Registers have no addresses, so every group is updated for every row, with zero
+                // if the row is not its own.
                 self.w.line("#pragma unroll");
                 self.w.open(format!("for (u32 group = 0; group < {}; group++) {{", groups.count()));
                 self.w.line(format!("const bool is = group == (u32){key};"));
@@ -467,7 +473,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What is after the rows.
+    /// Generates the code after the rows.
     pub fn end_groups(&mut self, groups: &Groups) {
         match groups.place {
             Place::One => self.end_one(groups),
@@ -493,7 +499,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Puts the only group together over a block, or over a warp what is no plain sum.
+    /// Combines the only group over a block, or over a warp for words that are not plain sums.
     fn end_one(&mut self, groups: &Groups) {
         let all = self.w.args.named("u64*", "groups", Word::Groups);
         for (word, how) in how_words(groups).into_iter().enumerate() {
@@ -516,7 +522,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Puts groups in registers together over a warp, and forgets them.
+    /// Combines groups in registers over a warp, and clears them.
     fn end_registers(&mut self, groups: &Groups) {
         let all = self.w.args.named("u64*", "groups", Word::Groups);
         self.w.line("#pragma unroll");
@@ -540,7 +546,8 @@ impl Builder<'_> {
         self.w.close();
     }
 
-    /// Adds the state at `from`, whose words are so far apart, to that of a group. Ends a loop.
+    /// Adds the state at `from`, whose words are `apart` words apart, to that of a group. Ends a
+    /// loop.
     fn give(&mut self, groups: &Groups, group: &str, apart: &str) {
         let all = self.w.args.named("u64*", "groups", Word::Groups);
         self.w.line(format!("u64* const to = {all} + {group};"));
@@ -560,7 +567,7 @@ impl Builder<'_> {
     }
 }
 
-/// How a word of one state is put together with that of another.
+/// Combination of a word of one state with that of another.
 #[derive(Clone, Copy)]
 enum How {
     Add,

@@ -1,19 +1,22 @@
-//! From a plan to CUDA C++: one kernel for a pipeline.
+//! Generation of CUDA C++ from a plan: one kernel for each pipeline.
 //!
 //! ```text
-//! struct Args { ... };                   all that differs between queries of one shape: literals, addresses, lengths
-//! INLINE i32 get_0(...)                  a column's value of one row, for each of the widths that there are
-//! INLINE u32 screen_0(...)               which rows of a whole vector go on, by one column
-//! KERNEL(codes, Args) { ... }            if columns are stored as codes: which of the codes go on, a bit for each
+//! struct Args { ... };                values that differ between queries of one shape:
+//!                                     literals, addresses, lengths
+//! INLINE i32 get_0(...)               a column's value of one row, for each of its widths
+//! INLINE u32 screen_0(...)            tests one column of a vector for all of its rows
+//! KERNEL(codes, Args) { ... }         if columns are stored as codes: tests each code and
+//!                                     sets one bit for each
 //! KERNEL(run, Args) {
-//!     unit of vectors, vector            a warp each
-//!         live = screen_0(...) ...       whole columns, while many rows are left
-//!         while (live) { ... }           then row by row: filters, probes, sink; of few rows, 32 at a time (queue.rs)
+//!     unit of vectors, vector         one per warp
+//!         live = screen_0(...) ...    whole columns, while many rows are left
+//!         while (live) { ... }        then row by row: filters, probes, sink;
+//!                                     if few rows are left, 32 at a time (queue.rs)
 //! }
 //! ```
-//! The text has no literal, no address and no length in it: what is in [`Args`] is filled in for each run, so that forty
-//! queries of one shape are one text. Types of registers, widths of columns, what can be NULL, what can fail, and the
-//! kinds of tables are in it.
+//! The kernel source contains no literal, address or length. [`Args`] is filled in for each run, so
+//! that forty queries of one shape share one kernel source. The source depends on types of
+//! registers, widths of columns, nullability, fallibility, and kinds of tables.
 
 mod dense;
 mod expr;
@@ -40,46 +43,48 @@ pub(super) use groups::{Groups, Slot, SlotKind};
 pub(super) use pipeline::{Input, SHARED_BYTES, columns_read, generate};
 pub(super) use sink::{Output, SinkShape};
 
-/// What stands before every kernel.
+/// Source that precedes every kernel.
 pub(super) const DEVICE: &str = include_str!("../device.cuh");
 
-/// A kernel's text, and what it takes to launch it.
+/// A generated kernel source, and the data needed to launch its kernel.
 #[derive(Debug)]
 pub(super) struct Generated {
-    /// Without [`DEVICE`].
+    /// Kernel source without [`DEVICE`].
     pub text: String,
     /// Threads of a block.
     pub threads: u32,
-    /// How its warps come to their units.
+    /// Assignment of units to its warps.
     pub units: Units,
-    /// What the members of its argument are, in their order; 8 bytes each.
+    /// Contents of the members of its argument, in order; 8 bytes each.
     pub args: Vec<Word>,
-    /// What failed checks mean, by number.
+    /// Meanings of failed checks, by number.
     pub checks: Vec<Failure>,
-    /// Arrays that it reads.
+    /// Constant arrays that it reads.
     pub constants: Vec<Vec<u8>>,
     /// Shared memory that it takes, in words of 8 bytes: bitmaps first, then groups.
     pub shared: SharedWords,
     pub sink: SinkShape,
-    /// Columns whose codes are asked about before the kernel runs, by a kernel of their own: `codes`.
+    /// Columns whose codes are tested by the separate kernel `codes`, before this one runs.
     pub codes: Vec<usize>,
     /// The acts whose rows are counted, in the order of the counters.
     pub counted: Vec<usize>,
-    /// Of what a table was built of, the ends of which values are found after the counters: two words each.
+    /// Values of a built table whose minimum and maximum follow the counters in the status: two
+    /// words each.
     pub ends: Vec<End>,
 }
 
-/// How units come to warps.
+/// Assignment of units to warps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Units {
-    /// By their numbers: a warp has every so many-th.
+    /// Static, by number: a warp takes every n-th unit, with n the number of warps.
     Dealt,
-    /// Each warp takes the next that nobody has taken. A kernel whose blocks each copy a bitmap is launched with no more of
-    /// them than run at once, and nobody is to wait for the warp whose rows take longest.
+    /// Dynamic: each warp takes the next free unit. A kernel whose blocks each copy a bitmap is
+    /// launched with no more blocks than run at once. Dynamic assignment then avoids waiting for
+    /// the warp whose rows take longest.
     Taken,
 }
 
-/// Something whose least and greatest value are kept.
+/// Values whose minimum and maximum are tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The key of a table, if it has one part.
@@ -88,7 +93,7 @@ pub(super) enum End {
     Payload(usize),
 }
 
-/// Shared memory that a kernel takes. Sizes of bitmaps are those of the tables.
+/// Shared memory that a kernel takes. The sizes of bitmaps are those of the tables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedWords {
     /// Tables whose bitmap is copied there.
@@ -101,17 +106,18 @@ pub(super) struct SharedWords {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Value(u64),
-    /// The address of an array of [`Generated::constants`].
+    /// Address of an array of [`Generated::constants`].
     Constant(usize),
-    /// Of a column's parts, by its number in the source.
+    /// Address of a column's parts, by its number in the source.
     Parts(usize),
-    /// What its codes stand for: values by 32, how many times 32 there are, of each morsel its first, and where the bits
-    /// are that say which of them go on, by the number in [`Generated::codes`].
+    /// Values that its codes stand for: addresses of the code words (up to 32 values each), their
+    /// number, each part's first word, and the address of the bits that hold the test results, by
+    /// index into [`Generated::codes`].
     CodeWords(usize),
     CodeCount(usize),
     CodeFirst(usize),
     CodeBits(usize),
-    /// Where those of them that go on begin and end, by the column's place among those that are asked about.
+    /// Address of the intervals of the codes that pass, by index into [`Generated::codes`].
     CodeRuns(usize),
     Morsels,
     Units,
@@ -119,30 +125,31 @@ pub(super) enum Word {
     UnitVectors,
     Status,
     Table(usize, TableWord),
-    /// Of the table that is built.
+    /// A word of the table that is built.
     Built(TableWord),
     /// Words of a bitmap in shared memory.
     BitmapWords(usize),
-    /// Of groups: states, keys, the mask of their places, how many there are, copies in shared memory.
+    /// Groups: address of the states, address of the keys, mask of their places, number of places,
+    /// and number of copies in shared memory.
     Groups,
     GroupKeys,
     GroupMask,
     GroupCount,
     Copies,
-    /// Of groups that are split: the partition that is there.
+    /// Resident partition of split groups.
     GroupPartition(PartitionWord),
-    /// Columns of the answer, which rows have a value, and room for rows.
+    /// Columns of the result, their validity, and room for rows.
     Output(usize),
     OutputValid(usize),
     Capacity,
-    /// The rank of the last row in an order that may be among the first.
+    /// Rank of the last row that may be among the first rows of the order.
     Threshold,
-    /// Where sums for a fit are: a double of the launch, and where blocks put theirs.
+    /// Sums for a fit: a parameter of the fit, and the address of the blocks' sums.
     FoldNumber(usize),
     FoldSums,
 }
 
-/// What a kernel knows a table by.
+/// A property of a table that a kernel reads from its argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableWord {
     Bits,
@@ -158,19 +165,20 @@ pub(super) enum TableWord {
     IsEmpty,
     /// 1 if a row had no key.
     HasKeyless,
-    /// Of a table that is split: the partition that is there, and the least and the greatest value of its only part.
+    /// For a split table: the resident partition, and the least and the greatest value of its only
+    /// key part.
     Partition(PartitionWord),
     Low,
     High,
 }
 
-/// What a kernel knows a partition of keys by.
+/// A property of a partition of keys that a kernel reads from its argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartitionWord {
-    /// Of a range: its first key, and how many there are.
+    /// For a range: its first key, and the number of keys.
     First,
     Span,
-    /// Of those that hashes make: its number, and how many there are.
+    /// For hashed keys: the partition's number, and the number of partitions.
     Number,
     Count,
     /// 1 if it is the last one, to which rows without a key belong.
@@ -178,7 +186,7 @@ pub(super) enum PartitionWord {
 }
 
 impl PartitionWord {
-    /// What texts call it, after what it is of.
+    /// Returns its name in kernel sources, which follows a prefix.
     pub fn name(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -190,7 +198,7 @@ impl PartitionWord {
     }
 }
 
-/// What a failed check means.
+/// Meaning of a failed check.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     OutOfRange(Arc<Check>),
@@ -206,7 +214,7 @@ impl Failure {
     }
 }
 
-/// The argument as it grows.
+/// The argument while it is collected.
 #[derive(Debug, Default)]
 pub(super) struct Args {
     declared: String,
@@ -214,7 +222,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// A member, by its name; one that is there already stays as it is.
+    /// Adds a member with a name, unless it exists already. Returns its expression.
     fn named(&mut self, ty: &str, name: &str, word: Word) -> String {
         if !self.words.contains(&word) || matches!(word, Word::Value(_)) {
             let _ = writeln!(self.declared, "    {ty} {name};");
@@ -223,13 +231,13 @@ impl Args {
         format!("A.{name}")
     }
 
-    /// A number, which gets a name of its own.
+    /// Adds a number under a new name.
     fn value(&mut self, ty: &str, value: u64) -> String {
         let name = format!("k{}", self.words.len());
         self.named(ty, &name, Word::Value(value))
     }
 
-    /// An integer as a value of a kind that holds it.
+    /// Adds an integer as a value of a kind that can represent it.
     fn integer(&mut self, kind: Kind, value: i128) -> String {
         match kind {
             Kind::I128 => {
@@ -242,7 +250,7 @@ impl Args {
     }
 }
 
-/// The C++ type of a kind.
+/// Returns the C++ type of a kind.
 pub(super) fn type_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Bool => "bool",

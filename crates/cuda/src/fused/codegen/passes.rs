@@ -1,7 +1,9 @@
-//! Passes: filters and probes that are carried out for all rows of a vector that are left, before any row goes further.
+//! Passes: filters and probes that are executed for all remaining rows of a vector before any row
+//! continues.
 //!
-//! Of what lets few rows through, a warp's threads have very different numbers left: in one loop over rows most of them
-//! would wait for the one that has most. A pass is short, and what comes after it begins with few rows again.
+//! After a selective act, a warp's threads have very different numbers of rows left. In one loop
+//! over rows, most of them would wait for the thread with most rows. A pass is short, and the code
+//! after it starts with few rows again.
 
 use onehop_pipeline::cpu::TableKind;
 use onehop_pipeline::ir::JoinKind;
@@ -11,18 +13,18 @@ use crate::fused::Result;
 use crate::fused::plan::{Act, ActKind, Register, registers_of};
 use crate::fused::table::Rows;
 
-/// An act that lets fewer than this part of the rows through is worth a pass.
+/// An act is worth a pass if it passes less than this fraction of the rows.
 const FEW: f64 = 0.6;
 
 impl Builder<'_> {
-    /// How many acts from one on are passes.
+    /// Returns the number of acts, starting at `from`, that are passes.
     pub fn passes(&self, from: usize) -> usize {
         let is_pass = |act: &&Act| {
             let finds_one = match &act.kind {
                 ActKind::Filter(_) => true,
                 ActKind::Probe(probe) => {
                     let shape = &self.input.tables[probe.table];
-                    // What is hashed is not looked up twice.
+                    // Hashed keys are not looked up twice.
                     let is_read = probe.added.clone().any(|register| self.used[register]);
                     let is_near = shape.kind == TableKind::Direct || !is_read;
                     probe.condition.is_none() && probe.kind != JoinKind::Left && shape.rows != Rows::Chains && is_near
@@ -34,7 +36,7 @@ impl Builder<'_> {
         self.input.plan.acts[from..].iter().take_while(is_pass).count()
     }
 
-    /// Whether a register is made of columns alone.
+    /// Returns true if a register depends on columns alone.
     fn is_stored(&self, register: usize) -> bool {
         match &self.input.plan.registers[register] {
             Register::Column(_) => true,
@@ -43,7 +45,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A pass.
+    /// Generates a pass.
     pub fn pass(&mut self, number: usize) -> Result<()> {
         let before = self.w.registers.clone();
         self.w.open("{");
@@ -56,7 +58,7 @@ impl Builder<'_> {
         self.w.close();
         self.w.line("live = keep;");
         self.w.close();
-        // What was loaded was of its rows alone.
+        // Values were loaded for the rows of the pass alone.
         self.w.registers = before;
         self.found[self.input.plan.acts[number].step] = None;
         Ok(())

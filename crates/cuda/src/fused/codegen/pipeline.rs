@@ -1,8 +1,9 @@
-//! The frame of a kernel: units, vectors, rows; and the columns that they are read from.
+//! The frame of a kernel: units, vectors, rows, and the columns that they are read from.
 //!
-//! What was tried, so that nobody has to try it again: star queries over 600,000,000 rows and dimensions of scale 100, kernels
-//! alone, those that build tables included, milliseconds, medians of 27 runs in turns with those beside it. One H200, driver
-//! 580, NVRTC 13.0, 2026-11-24; `fused_checks --bench 600000000 --scale 100 --blocks 64`.
+//! The following alternatives were measured: star queries over 600,000,000 rows and dimensions of
+//! scale 100. Times are those of the kernels alone, including those that build tables, in
+//! milliseconds; medians of 27 runs, interleaved with those of the neighbouring variants. One H200,
+//! driver 580, NVRTC 13.0, 2026-11-24; `fused_checks --bench 600000000 --scale 100 --blocks 64`.
 //!
 //! ```text
 //!                                                          Q1.1   Q2.1   Q3.1   Q4.1
@@ -10,17 +11,18 @@
 //!   bits shifted (where_bit)                               0.824  1.685  2.635  2.474
 //!   rows queued (queue.rs)                                 0.774  1.310  2.552  2.457
 //!   both                                                   0.775  1.314  2.409  2.342
-//!   both, units taken (Units::Taken): what there is now    0.774  1.298  2.417  2.292
+//!   both, units taken (Units::Taken): the current code     0.774  1.298  2.417  2.292
 //! both, two blocks of 768 threads on a multiprocessor      0.775  1.461  2.754  2.513
-//! both, words of a column all asked for at once, past the
+//! both, words of a column all loaded at once, past the
 //!   nearest cache, the next vector's prefetched            0.947  1.635  2.871  2.665
 //!   units taken as well                                    0.950  1.566  2.758  2.631
 //! both, at once, prefetched, units taken, and a bitmap of
 //!   up to 203 KiB in shared memory instead of 40           0.937  1.728  2.712  2.609
 //! ```
-//! Why, as far as it can be told without a profile: a lane with many rows had 31 others wait, which is what queues are for.
-//! Whatever has a warp ask for more at once takes registers, or warps, of which there are none to spare: other warps hide its
-//! waiting as it is. A larger bitmap is nearer, and takes the multiprocessor's cache away from all the rest.
+//! Explanation, as far as it is known without a profile: a lane with many rows makes 31 others
+//! wait, and queues avoid this. Each variant that makes a warp load more at once takes registers,
+//! or warps, and none are to spare: other warps hide its latency already. A larger bitmap is
+//! nearer, but takes the multiprocessor's cache away from all other data.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,65 +40,65 @@ use crate::fused::part::form::{self, Layout};
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::TableShape;
 
-/// Bytes of shared memory for a bitmap and groups together. With what a kernel has beside them, 8 KiB of queues and a few
-/// words, that is more than a device gives unasked, and less than every device has: 64 KiB, which is also what it takes out
-/// of its cache for 48 KiB.
+/// Bytes of shared memory for a bitmap and groups together. A kernel has 8 KiB of queues and a few
+/// words besides. The total is more than a device provides without opt-in, and less than every
+/// device has: 64 KiB, which is also the amount that the device takes out of its cache for 48 KiB.
 pub(in crate::fused) const SHARED_BYTES: u64 = 48 << 10;
 
-/// What a text is made of.
+/// Input of a kernel source.
 pub(in crate::fused) struct Input<'a> {
     pub plan: &'a Plan<'a>,
-    /// Of the tables before it.
+    /// Shapes of the tables of earlier pipelines.
     pub tables: &'a [TableShape],
-    /// The table that it builds, if it does.
+    /// Shape of the table that it builds, if it builds one.
     pub built: Option<&'a TableShape>,
-    /// Whether its groups are there one partition of their keys at a time, if they are in global memory.
+    /// `true` if groups in global memory are resident one partition of their keys at a time.
     pub splits_groups: bool,
-    /// Forms of a column of the source, the most frequent first.
+    /// Returns the forms of a column of the source, the most frequent first.
     pub forms: &'a dyn Fn(usize) -> Vec<u32>,
     /// Rows of the source.
     pub rows: u64,
-    /// Whether steps count their rows.
+    /// `true` if steps count their rows.
     pub counts: bool,
-    /// Rows from which on it is worth it to copy a bitmap into every block's shared memory.
+    /// Minimum number of rows for which a bitmap is copied into every block's shared memory.
     pub many_rows: u64,
     /// Threads of a block, and of one that has a bitmap in shared memory.
     pub threads: [u32; 2],
-    /// What rows that would be collected are added up to instead, if they are.
+    /// Sums that collected rows are added to instead, if any.
     pub fold: Option<Fold>,
 }
 
-/// What is at hand while a text is written.
+/// State of the generation of a kernel source.
 pub(super) struct Builder<'a> {
     pub input: &'a Input<'a>,
     pub w: Writer,
-    /// Functions before the kernel.
+    /// Functions that precede the kernel.
     pub functions: String,
-    /// Registers that anything reads.
+    /// Registers that are read.
     pub used: Vec<bool>,
-    /// Of each step that is a probe: the variables of what it found.
+    /// For each step that is a probe: the variables of its match.
     pub found: Vec<Option<Found>>,
-    /// What ends the scopes that rows have opened.
+    /// Ends of the scopes that rows have opened.
     pub closers: Vec<String>,
     pub counted: Vec<usize>,
     pub ends: Vec<End>,
     pub shared: SharedWords,
-    /// Columns whose codes are asked about beforehand, and the statements that do it.
+    /// Columns whose codes are tested before the kernel, and the statements of these tests.
     pub codes: Vec<usize>,
     pub ask_codes: String,
     /// The bits and the runs of each screen that has any.
     pub codes_of: Vec<(usize, [String; 2])>,
 }
 
-/// Makes a pipeline's text.
+/// Generates a pipeline's kernel source.
 ///
 /// # Errors
-/// [`Error::Refused`] for what there is no code for.
+/// [`Error::Refused`] if there is no code for the pipeline.
 pub(in crate::fused) fn generate(input: &Input<'_>) -> Result<Generated> {
     Builder::new(input).kernel()
 }
 
-/// The columns of the source that a pipeline's kernel reads.
+/// Returns the columns of the source that a pipeline's kernel reads.
 ///
 /// # Errors
 /// As [`generate`].
@@ -165,7 +167,8 @@ impl<'a> Builder<'a> {
         for register in &columns {
             let column = plan.column(*register).unwrap_or(0);
             let parts = self.w.args.named("const Part*", &format!("c{column}"), Word::Parts(column));
-            // What is read of rows that have waited takes no registers meanwhile.
+            // Parts of columns that are read only for queued rows are not held in registers
+            // meanwhile.
             let is_screened = screens.iter().any(|(_, screened)| screened == register);
             let part = if is_queued && !is_screened { "const Part&" } else { "const Part" };
             self.w.line(format!("{part} p{register} = {parts}[morsel.number];"));
@@ -179,7 +182,7 @@ impl<'a> Builder<'a> {
         Ok(self.finish(sink.into_shape(), units))
     }
 
-    /// The loop over a warp's units.
+    /// Generates the loop over a warp's units.
     fn begin_units(&mut self, sink: &SinkPlan, units: Units) {
         if units == Units::Taken {
             self.w.line("u64 unit;");
@@ -199,7 +202,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Vector by vector: each lane its own rows.
+    /// Generates the loop over vectors in which each lane processes its own rows.
     fn vectors(
         &mut self,
         columns: &[usize],
@@ -234,7 +237,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// What is done with a row that so many acts have let through.
+    /// Generates the rest of the processing of a row that has passed the first `through` acts.
     pub fn row(&mut self, sink: &SinkPlan, through: usize) -> Result<()> {
         for act in 0..through {
             self.follow(act)?;
@@ -250,7 +253,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// What is after the units.
+    /// Generates the code after the units.
     fn end(&mut self, sink: &SinkPlan, counters: usize) {
         self.end_sink(sink);
         if sink.flush_units().is_some() {
@@ -301,7 +304,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// All that anything reads.
+    /// Marks all registers that are read.
     fn mark_all(&mut self, sink: &SinkPlan) {
         let mut read = sink.reads();
         for act in &self.input.plan.acts {
@@ -313,7 +316,7 @@ impl<'a> Builder<'a> {
         read.into_iter().for_each(|register| self.mark(register));
     }
 
-    /// A register is read, and what it is made of.
+    /// Marks a register and the registers that it is computed from.
     fn mark(&mut self, register: usize) {
         if std::mem::replace(&mut self.used[register], true) {
             return;
@@ -332,7 +335,7 @@ impl<'a> Builder<'a> {
         self.w.line(format!("c{} += {more};", self.counted.len() - 1));
     }
 
-    /// A function for a column's value of a row, in each of its forms.
+    /// Generates a function for a column's value of a row, in each of its forms.
     pub fn getter(&mut self, register: usize) {
         let plan = self.input.plan;
         let ty = type_of(Kind::of(&plan.domains[register]));
@@ -376,7 +379,7 @@ impl<'a> Builder<'a> {
         );
     }
 
-    /// Makes a register's operand be there, at the row.
+    /// Generates a register's operand for the current row, unless it is loaded.
     pub fn load(&mut self, register: usize) -> Result<()> {
         if self.w.registers[register].is_some() {
             return Ok(());
@@ -416,7 +419,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A value by the form of a part: the only one there is, or a choice; the last is for all others.
+/// Generates the selection of a value by a part's form: a single case without a test, or a switch
+/// whose last case is the default.
 pub(super) fn switch(cases: &[(u32, String)], none: &str) -> String {
     match cases {
         [] => format!("    return {none};\n"),

@@ -1,5 +1,5 @@
-//! Filters and probes of single rows: keys, lookups, and what the payload of a match is read from. A row that has several
-//! matches goes on once for each: what follows is in a loop.
+//! Filters and probes of single rows: keys, lookups, and the location of a match's payload. A row
+//! with several matches continues once for each: the code that follows is in a loop.
 
 use onehop_pipeline::cpu::{KeyDigit, Kind, TableKind};
 use onehop_pipeline::ir::JoinKind;
@@ -12,18 +12,19 @@ use crate::fused::plan::{ActKind, Probe, registers_of};
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     table: usize,
-    /// Where its payload is.
+    /// Place of its payload.
     place: String,
-    /// Whether there is any; always, if there is no variable.
+    /// Variable that is true if there is a match; `None` if there always is.
     is_there: Option<String>,
 }
 
 impl Builder<'_> {
-    /// A row that is through a join's screen has found something: what remains is to say where.
+    /// Generates the lookup of a match for rows that have passed a join's screen: they have a
+    /// match, but its place is still unknown.
     pub fn follow(&mut self, number: usize) -> Result<()> {
         let act = &self.input.plan.acts[number];
         let ActKind::Probe(probe) = &act.kind else { return Ok(()) };
@@ -41,7 +42,7 @@ impl Builder<'_> {
         self.unconditional(act.step, probe, &keys, &place, "true")
     }
 
-    /// A filter or a probe, at the row.
+    /// Generates a filter or a probe of one row.
     pub fn act(&mut self, number: usize) -> Result<()> {
         let act = &self.input.plan.acts[number];
         match &act.kind {
@@ -56,7 +57,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The member of the argument for a part of a table that is probed.
+    /// Returns the member of the argument for a property of a probed table.
     pub fn table_word(&mut self, table: usize, ty: &str, word: TableWord) -> String {
         let name = match word {
             TableWord::Bits => "bits".into(),
@@ -76,7 +77,8 @@ impl Builder<'_> {
         self.w.args.named(ty, &format!("t{table}_{name}"), Word::Table(table, word))
     }
 
-    /// The number of a key's digits, and whether there is one.
+    /// Generates the number of a key from its digits. Returns it and the condition that the key is
+    /// in the table's domain.
     pub fn key(&mut self, parts: &[Operand], domains: &[Interval], digits: &[KeyDigit]) -> (String, String) {
         let mut tests: Vec<String> = Vec::new();
         let mut sum: Vec<String> = Vec::new();
@@ -125,9 +127,9 @@ impl Builder<'_> {
         (key, is_key)
     }
 
-    /// Whether a row is dealt with while this partition of a table is there. Each row is in one of the passes: one that
-    /// has no key that there could be, and finds nothing, in that of the last partition, before which all others of the
-    /// table have been there.
+    /// Generates the condition that a row belongs to the resident partition of a table. Each row
+    /// belongs to exactly one pass. A row whose key is outside the table's domain has no match and
+    /// belongs to the last partition, before which all others have been resident.
     fn is_of_partition(&mut self, table: usize, kind: TableKind, key: &str, is_key: &str) -> String {
         let mut word = |word| self.table_word(table, "u64", TableWord::Partition(word));
         let is_there = match kind {
@@ -147,7 +149,8 @@ impl Builder<'_> {
         format!("{is_key} ? {is_there} : {is_last} != 0")
     }
 
-    /// Where a key of the partition that is there is in a dense table; of others the key itself.
+    /// Generates the place of a key of the resident partition of a dense table. For other tables it
+    /// is the key itself.
     fn place_of(&mut self, table: usize, key: &str) -> String {
         let shape = &self.input.tables[table];
         if !shape.is_split || shape.kind == TableKind::Hashed {
@@ -175,7 +178,7 @@ impl Builder<'_> {
             self.w.line(format!("if (!({is_there})) continue;"));
         }
         let key = self.place_of(probe.table, &key);
-        // Where the key is, and whether it is there.
+        // The key's place, and the result of the lookup.
         let (place, found) = (self.w.variable(), self.w.variable());
         match shape.kind {
             TableKind::Direct => {
@@ -201,7 +204,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The row after the first of a key, as chains count; 0 if it has none.
+    /// Returns the expression of a key's first row as chains count rows, from 1; 0 if there is
+    /// none.
     fn head(&mut self, table: usize, place: &str, found: &str) -> String {
         let head = self.table_word(table, "const u32*", TableWord::Head);
         if found == "true" { format!("{head}[{place}]") } else { format!("{found} ? {head}[{place}] : 0") }
@@ -249,7 +253,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Probes whose matches have to meet a condition.
+    /// Generates probes whose matches must meet a condition.
     fn conditional(&mut self, step: usize, probe: &Probe, place: &str, found: &str) -> Result<()> {
         let Some(condition) = probe.condition.clone() else { return Ok(()) };
         let table = probe.table;
@@ -276,7 +280,7 @@ impl Builder<'_> {
             }
             false => self.w.line(format!("{at} = {place}, {left} = 0;")),
         }
-        // What is loaded for the condition is in its scope alone.
+        // Values loaded for the condition are in its scope alone.
         let before = self.w.registers.clone();
         self.found[step] = Some(Found { table, place: at.clone(), is_there: None });
         self.load_all(registers_of([&condition]))?;
@@ -311,7 +315,8 @@ impl Builder<'_> {
             return Err(Error::refused("payload that the table was built without"));
         };
         let values = self.table_word(table, &format!("const {}*", element.stored), TableWord::Payload(column));
-        // The register of a left join may be NULL though the table's column is not; kinds are the same.
+        // The register of a left join may be NULL although the table's column is not; kinds are the
+        // same.
         let kind = Kind::of(domain);
         let mut valid = Vec::new();
         valid.extend(is_there);

@@ -1,17 +1,19 @@
-//! Queues: rows that screens have left wait in shared memory until there is one for each lane of the warp.
+//! Queues: rows that screens have left wait in shared memory until there is one for each lane of
+//! the warp.
 //!
-//! Where few rows of a vector are left, a loop over each lane's own has most lanes idle, and a warp waits for memory as
-//! often as the lane that has most of them, for each vector anew. What waits here is rows of whatever vectors of a unit:
+//! If few rows of a vector are left, a loop over each lane's own rows leaves most lanes idle. For
+//! each vector, the warp waits for memory as often as the lane with most rows. A queue collects
+//! rows of all vectors of a unit instead:
 //!
 //! ```text
 //! vector       screens
-//!   push         lanes that have rows put their next one into `queue`, by their rank among those that do
-//!   pass         32 of them: filters and probes that let few through; what is left of them goes to `left`
+//!   push         lanes that have rows append one each to `queue`, by their rank among such lanes
+//!   pass         32 of them: selective filters and probes; the remaining rows go to `left`
 //!   row          32 of those: the rest
-//! behind the last vector of a unit, less than 32 of each
+//! after the last vector of a unit, less than 32 of each
 //! ```
-//! A row is 16 bits: its vector in the unit, its number in its lane, its lane. Neither queue ever holds 64: there are less
-//! than 32 when up to 32 come.
+//! A row has 16 bits: its vector in the unit, its number in its lane, and its lane. Neither queue
+//! ever holds 64 rows: there are less than 32 when up to 32 are added.
 
 use std::ops::Range;
 
@@ -22,13 +24,13 @@ use super::sink::SinkPlan;
 use crate::fused::Result;
 use crate::fused::launch::UNIT_VECTORS;
 
-/// The part of the rows that is left, at most: of more, each lane has enough of its own.
+/// Maximum fraction of the rows that are left. With more, each lane has enough of its own.
 const FEW: f64 = 0.25;
 
 const _: () = assert!(UNIT_VECTORS as usize * VECTOR_ROWS <= 1 << 16, "a row of a unit is 16 bits");
 
 impl Builder<'_> {
-    /// Whether rows are queued that so many acts have left.
+    /// Returns true if the rows left by `acts` acts are queued.
     pub fn is_queued(&self, sink: &SinkPlan, acts: usize) -> bool {
         let is_dense = matches!(sink, SinkPlan::Groups { groups, .. } if groups.dense.is_some());
         let left: f64 = self.input.plan.acts[..acts].iter().map(|act| act.passes).product();
@@ -36,7 +38,7 @@ impl Builder<'_> {
         is_read_on && !is_dense && left <= FEW
     }
 
-    /// What is before the units.
+    /// Generates the declarations that precede the units.
     pub fn begin_queue(&mut self, passes: usize) {
         self.w.line("WARP_QUEUE(queue);");
         if passes > 0 {
@@ -45,7 +47,8 @@ impl Builder<'_> {
         self.w.line("const u32 below = (1u << lane) - 1;");
     }
 
-    /// Vector by vector, and once more behind the last, when those that still wait are taken.
+    /// Generates the loop over vectors, with one more iteration after the last, which takes the
+    /// rows that still wait.
     pub fn queued_vectors(
         &mut self,
         columns: &[usize],
@@ -80,7 +83,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A row of each lane that has one goes into the queue; on to the next vector, if there is one, while there are few.
+    /// Generates the code by which each lane with rows appends one to the queue. While the queue
+    /// has few rows, the loop continues with the next vector, if there is one.
     fn push(&mut self) {
         self.w.line("const u32 those = __ballot_sync(ALL_LANES, live != 0);");
         self.w.open("if (live) {");
@@ -95,7 +99,8 @@ impl Builder<'_> {
         self.w.close();
     }
 
-    /// What is done with rows that wait: filters and probes, one after the other, and the rest with those that they leave.
+    /// Generates the processing of waiting rows: filters and probes one after the other, then the
+    /// rest for the rows that they leave.
     fn passes_of_queue(&mut self, columns: &[usize], passes: Range<usize>, sink: &SinkPlan) -> Result<()> {
         let through = passes.end;
         self.w.line("if (waiting == 0 && ready == 0) break;");
@@ -108,7 +113,7 @@ impl Builder<'_> {
             self.act(act)?;
             self.found[self.input.plan.acts[act].step] = None;
         }
-        // What was loaded was of its rows alone.
+        // Values were loaded for these rows alone.
         self.w.registers = before;
         self.w.line("keep = true;");
         self.w.line("which = row;");
@@ -124,7 +129,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Up to 32 rows of a queue are going to be taken.
+    /// Generates the removal of up to 32 rows from a queue.
     fn take(&mut self, queue: &str, count: &str) {
         self.w.line("__syncwarp();");
         self.w.line(format!("const u32 {queue}_taken = {count} < LANES ? {count} : LANES;"));
@@ -139,7 +144,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A lane's row of those that are taken, which `continue` ends.
+    /// Opens the scope of a lane's row among those taken. `continue` ends it.
     fn open_row(&mut self, queue: &str, count: &str, columns: &[usize]) {
         self.w.open(format!("if (lane < {queue}_taken) {{"));
         self.w.line(format!("const u16 row = {queue}[{count} + lane];"));

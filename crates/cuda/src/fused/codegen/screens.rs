@@ -1,5 +1,5 @@
-//! Screens: filters and probes that are answered by a whole column of a vector, with next to nothing to do for each row:
-//! the body is there 32 times for every width.
+//! Screens: filters and probes that test a column of a vector as a whole, with very little work per
+//! row. The body is unrolled 32 times for every width.
 
 use std::fmt::Write as _;
 
@@ -18,11 +18,12 @@ use crate::fused::plan::ActKind;
 use crate::fused::table::SHARED_BITMAP_BYTES;
 use crate::fused::{Error, Result};
 
-/// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
+/// Columns are tested as a whole while at least this fraction of the rows is left. With fewer rows,
+/// reading single values reads less.
 const WHOLE: f64 = 0.1;
 
 impl Builder<'_> {
-    /// The first acts that are answered by a whole column, with its register.
+    /// Returns the leading acts that test a whole column, with their registers.
     pub fn screens(&self) -> Vec<(usize, usize)> {
         let plan = self.input.plan;
         let mut screens = Vec::new();
@@ -36,7 +37,8 @@ impl Builder<'_> {
                 },
                 ActKind::Probe(probe) => {
                     let shape = &self.input.tables[probe.table];
-                    // A row that is of another partition finds nothing here, and is nevertheless not to go on.
+                    // A row of another partition has no match here and nevertheless must not
+                    // continue.
                     let is_answered = match probe.kind {
                         JoinKind::Inner | JoinKind::Semi => true,
                         JoinKind::Anti => !shape.is_split,
@@ -60,7 +62,7 @@ impl Builder<'_> {
         screens
     }
 
-    /// Copies the first bitmap that is small into shared memory.
+    /// Copies the first small bitmap into shared memory.
     pub fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &SinkPlan) {
         let has_offsets = |register: usize| {
             let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
@@ -92,7 +94,7 @@ impl Builder<'_> {
         self.shared.groups = sink.shared_words();
     }
 
-    /// One of the screens.
+    /// Generates one of the screens.
     pub fn screen(&mut self, screens: &[(usize, usize)], number: usize) -> Result<()> {
         let plan = self.input.plan;
         let (act, register) = screens[number];
@@ -174,8 +176,8 @@ impl Builder<'_> {
         );
     }
 
-    /// Which rows of a column of codes go on, by the bits of what is found out about each code beforehand: whether it
-    /// meets `test`, of `x`.
+    /// Generates the test of a column of codes by bits. The separate kernel evaluates `test`, a
+    /// condition on `x`, for each code beforehand.
     fn codes_screen(&mut self, number: usize, register: usize, width: u32, test: &str) -> String {
         let column = self.input.plan.column(register).unwrap_or(0);
         let name = format!("s{number}_codes");

@@ -1,4 +1,4 @@
-//! What becomes of the rows: a table, the rows themselves, or groups, which are next door.
+//! Sinks of rows: a table, or the rows themselves. Groups are in a module of their own.
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::{KeyDigit, Kind, TableKind};
@@ -15,14 +15,14 @@ use crate::fused::plan::registers_of;
 use crate::fused::table::{Rows, TableShape};
 use crate::fused::{Error, Result};
 
-/// What the host finds when a kernel is through.
+/// Output that the host reads after a kernel.
 #[derive(Clone, Debug)]
 pub(in crate::fused) enum SinkShape {
     /// A join table.
     Table,
     Groups(Groups),
-    /// Rows, as columns. Those of the first rows in an order begin with its keys, by the first of which they are left out
-    /// if they come after a threshold, where that is so.
+    /// Rows, as columns. The first rows of an order begin with its keys. If there is a threshold,
+    /// rows whose first key comes after it are left out.
     Rows {
         outputs: Vec<Output>,
         has_threshold: bool,
@@ -32,7 +32,7 @@ pub(in crate::fused) enum SinkShape {
 }
 
 impl SinkShape {
-    /// How rows are summed up by vectors, if they are.
+    /// Returns the summation of dense rows by vectors, if it is used.
     pub fn dense(&self) -> Option<&Dense> {
         if let Self::Groups(groups) = self { groups.dense.as_ref() } else { None }
     }
@@ -80,13 +80,14 @@ pub(super) enum SinkPlan {
     },
 }
 
-/// The key of a row for the sink: its parts, and its number, or its place in what is there of all keys.
+/// The key of a row for the sink: its parts, and its number, or its place among the resident keys.
 pub(super) struct SinkKey {
     pub parts: Vec<Operand>,
     pub key: String,
 }
 
-/// Which rows in an order come too late to be among the first. A value's rank is a number of the order's direction.
+/// Condition for rows that come too late in an order to be among the first. A value's rank is a
+/// number that ascends in the direction of the order.
 pub(super) struct Threshold {
     first: Bound,
     direction: Direction,
@@ -106,12 +107,12 @@ impl SinkPlan {
         registers_of(self.exprs())
     }
 
-    /// Words of shared memory that groups take.
+    /// Returns the words of shared memory that groups take.
     pub fn shared_words(&self) -> u64 {
         if let Self::Groups { groups, .. } = self { groups.shared_words() } else { 0 }
     }
 
-    /// After how many units registers are put together, if groups are there.
+    /// Returns the number of units after which registers are combined, if groups are in registers.
     pub fn flush_units(&self) -> Option<u64> {
         match self {
             Self::Groups { groups: Groups { place: Place::Registers { flush_units }, .. }, .. } => Some(*flush_units),
@@ -158,7 +159,7 @@ impl Builder<'_> {
                 if let SinkPlan::Rows { columns, threshold, .. } = &mut sink
                     && let (Some(key), Some(first)) = (keys.first(), columns.first())
                 {
-                    // A row that fails is looked at, wherever it comes.
+                    // A row that fails must be evaluated, whatever its position.
                     let may_fail = columns.iter().any(|column| plan.may_fail(column));
                     let is_short = Kind::of(&first.domain) != Kind::I128;
                     let (first, direction, nulls) = (first.clone(), key.direction, key.nulls);
@@ -169,7 +170,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What is before the rows.
+    /// Generates the code before the rows.
     pub fn begin_sink(&mut self, sink: &SinkPlan) {
         match sink {
             SinkPlan::Groups { groups, .. } => self.begin_groups(groups),
@@ -182,7 +183,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What becomes of a row.
+    /// Generates the processing of a row by the sink.
     pub fn take_row(&mut self, sink: &SinkPlan) -> Result<()> {
         if let SinkPlan::Rows { threshold: Some(threshold), .. } = sink {
             self.leave_out(threshold)?;
@@ -197,9 +198,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Leaves rows of other partitions of what is split to the passes that are theirs, before anything else of them is read;
-    /// its key then. What can fail fails in every pass, so that an error does not depend on which pass comes first: a row is
-    /// looked at whole before it is left.
+    /// Skips rows of other partitions of a split output before other values of the row are read,
+    /// and returns the row's key. If an expression can fail, the row is evaluated as a whole first,
+    /// in every pass: an error must not depend on the order of the passes.
     fn leave_to_others(&mut self, sink: &SinkPlan) -> Result<Option<SinkKey>> {
         let keys = match sink {
             SinkPlan::Build { keys, shape, .. } if shape.is_split => keys,
@@ -218,12 +219,12 @@ impl Builder<'_> {
         })
     }
 
-    /// Leaves out a row that comes too late, before anything else of it is read.
+    /// Skips a row that comes too late, before other values of it are read.
     fn leave_out(&mut self, threshold: &Threshold) -> Result<()> {
         self.load_all(registers_of([&threshold.first]))?;
         let key = self.w.expr(&threshold.first)?;
         let number = match key.kind {
-            // -0.0 and 0.0 make 0.0: both zeros are one.
+            // -0.0 and 0.0 give 0.0: both zeros are equal.
             Kind::F64 => format!("total(({}) + 0.0)", key.text),
             _ => key.as_kind(Kind::I64),
         };
@@ -269,7 +270,7 @@ impl Builder<'_> {
         self.w.args.named(ty, &format!("built_{name}"), Word::Built(word))
     }
 
-    /// The key of a row that has one, and is of the partition that is there.
+    /// Generates the key of a row that has one and is in the resident partition.
     fn build_key(&mut self, keys: &[Bound], parts: Vec<Operand>, shape: &TableShape) -> SinkKey {
         let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
         let digits: Vec<KeyDigit> = shape.layout.digits_of_parts().collect();
@@ -285,7 +286,8 @@ impl Builder<'_> {
         SinkKey { parts, key }
     }
 
-    /// Leaves out rows of other partitions. A key of a range is its distance from the first one.
+    /// Skips rows of other partitions. The returned key of a range is the distance from its first
+    /// key.
     pub fn leave_others(
         &mut self,
         is_range: bool,
@@ -352,7 +354,7 @@ impl Builder<'_> {
                 "row".to_string()
             }
             Rows::Unique if !is_direct => {
-                // A slot that was another row's already.
+                // A slot that already belongs to another row.
                 let head = self.built_word("u32*", "head", TableWord::Head);
                 self.w.line(format!("if (atomicExch({head} + {place}, 1u)) mark(&A.status->repeated);"));
                 self.w.line("built++;");
@@ -392,7 +394,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Keeps the least and the greatest of the values that come.
+    /// Tracks the minimum and the maximum of values.
     fn keep_ends(&mut self, end: End, value: &Operand) {
         let number = self.ends.len();
         self.ends.push(end);
@@ -405,7 +407,7 @@ impl Builder<'_> {
         self.w.line(format!("{test}keep_greatest(high{number}, greatest({}));", value.text));
     }
 
-    /// What is after the rows.
+    /// Generates the code after the rows.
     pub fn end_sink(&mut self, sink: &SinkPlan) {
         match sink {
             SinkPlan::Build { shape, .. } if shape.rows != Rows::Chains => {

@@ -1,4 +1,4 @@
-//! Golden texts: what a reader finds who looks at what was generated. `ONEHOP_BLESS=1` writes them anew.
+//! Golden kernel sources, for readers of generated code. `ONEHOP_BLESS=1` writes them anew.
 
 use onehop_pipeline::cpu::{KeyLayout, TableKind};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
@@ -19,7 +19,7 @@ fn domain(min: i128, max: i128) -> Domain {
     Domain::int(Interval::new(min, max), false)
 }
 
-/// The text of the last pipeline.
+/// Generates the kernel source of the last pipeline.
 fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -> String {
     let shapes: Vec<Shape> = ir::validate(program, sources).unwrap();
     let tables: Vec<TableShape> = shapes[..shapes.len() - 1]
@@ -52,7 +52,7 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
 }
 
 fn golden(name: &str, text: &str) {
-    // From the package's folder, in which tests run.
+    // Relative to the package's directory, in which tests run.
     let path = format!("src/fused/codegen/golden/{name}.cu");
     if std::env::var_os("ONEHOP_BLESS").is_some() {
         std::fs::write(&path, text).unwrap();
@@ -96,7 +96,7 @@ fn a_star() {
     golden("star_with_chains", &star(1, Rows::Chains));
 }
 
-/// Few rows are left by what is looked at whole: they wait for the probe, and those that it leaves for the rest.
+/// Screens leave few rows, so rows wait for the probe, and the remaining ones wait for the rest.
 #[test]
 fn few_rows() {
     let dates = Pipeline {

@@ -1,4 +1,4 @@
-//! What random data hits by chance at best.
+//! Edge cases that random data hits only by chance.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,8 @@ fn noise(row: usize, salt: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Values of so many bits, around `base`.
+/// Returns values of `bits` bits, starting at `base`. One of `nulls` values is NULL, if `nulls` is
+/// not 0.
 fn bits(rows: usize, bits: u32, base: i64, nulls: u64) -> Vec<Option<i64>> {
     let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
     let value = |row: usize| base.wrapping_add((noise(row, bits.into()) & mask) as i64);
@@ -65,7 +66,8 @@ fn every_width_is_read_as_it_was_written() {
     }
 }
 
-/// Segments whose widths, bases and dictionaries differ, blocks that are constant or NULL throughout.
+/// Segments with different widths, bases and dictionaries, and blocks that are constant or all
+/// NULL.
 #[test]
 fn segments_differ() {
     let rows = 9000;
@@ -87,9 +89,9 @@ fn segments_differ() {
     };
     let aggregates = vec![Aggregate::Sum(r(0)), Aggregate::Sum(r(2)), Aggregate::Count(r(1)), Aggregate::CountRows];
     let by = |steps, keys| one(3, steps, Sink::Aggregate { keys, aggregates: aggregates.clone() });
-    // Where no rows are counted, two ranges of a column are one.
+    // If rows are not counted, two ranges of one column are merged.
     for executor in [executor(), executor_of(Options { counts: false, ..options() })] {
-        // The same text with other constants, which go to other places of the data.
+        // The same kernel source with other constants, which select other parts of the data.
         for (low, high) in [(0, 8000), (500, 700), (42, 42), (9, 3), (i64::MIN, i64::MAX)] {
             same(&executor, by(vec![within(0, low, high)], vec![r(1)]), vec![Arc::clone(&source)]);
         }
@@ -104,8 +106,8 @@ fn segments_differ() {
     }
 }
 
-/// A handful of groups that nearly all rows come to: of every width, code and sign that is summed up by vectors, and blocks
-/// that are not.
+/// A handful of groups with nearly all rows: every width, code and sign that is summed up by
+/// vectors, and blocks that are not.
 #[test]
 fn dense_rows() {
     let rows = 40_000;
@@ -114,7 +116,7 @@ fn dense_rows() {
     let other = column(&|row| (noise(row, 2) % 2) as i64 * 1_000_000_000);
     let negative = column(&|row| -((noise(row, 3) % 5000) as i64));
     let coded = column(&|row| [-7, 0, 3_000_000_000, 9_000_000_000][(noise(row, 4) % 4) as usize]);
-    // Of one width in most segments, of others in the first ones; in some blocks there is a single value.
+    // Most segments have one width, the first ones have others; some blocks have a single value.
     let mixed = column(&|row| match row / 1024 {
         0..9 => (noise(row, 5) % 100) as i64,
         20 => 77,
@@ -128,7 +130,7 @@ fn dense_rows() {
     let sums = [r(2), r(3), r(4), r(5), product.clone(), arithmetic(ArithmeticOp::Mul, r(5), r(5))];
     let before = |date: i64| Step::Filter(Expr::compare(CompareOp::LessOrEqual, r(6), Expr::int(date)));
     let executor = executor();
-    // All of them, nearly all, a few of each vector, none.
+    // All rows, nearly all, a few of each vector, none.
     for steps in [vec![], vec![before(2400)], vec![before(60)], vec![before(-1)]] {
         for keys in [vec![r(0)], vec![r(0), r(1)]] {
             for few in [1, 3, 6] {
@@ -143,9 +145,9 @@ fn dense_rows() {
     }
 }
 
-/// Values that lie in steps are computed of their codes: of 32 bits and of 64, from below zero, of the whole range that there
-/// is, with NULLs; asked for ranges whose ends are on a step, beside one, and beyond all of them; as keys, of groups and of
-/// tables, and as arguments.
+/// Values in equal steps are computed from their codes: of 32 and 64 bits, below zero, over the
+/// whole value range, with NULLs. Ranges have their ends on a step, beside one, and beyond all of
+/// them. The values are keys of groups and tables, and arguments.
 #[test]
 fn codes_in_steps_are_computed() {
     let rows = 20_000;
@@ -155,7 +157,7 @@ fn codes_in_steps_are_computed() {
     let below = column(&|row| -5_000_000 + 1_000_003 * steps(2, 11)(row));
     let wide = column(&|row| -(1 << 60) + (1 << 40) * steps(3, 200)(row));
     let whole = column(&|row| [i64::MIN, i64::MAX][steps(4, 2)(row) as usize]);
-    // Of other steps in each segment, and of none in one of them.
+    // Each segment has other steps, and one has none.
     let mixed = column(&|row| match row / 4096 {
         2 => [0, 1000, 5000, 17_000][steps(5, 4)(row) as usize],
         segment => (segment as i64 + 1) * 1000 * steps(5, 9)(row),
@@ -257,7 +259,7 @@ fn wide_sums_carry_both_ways() {
     }
 }
 
-/// Columns of every type that is stored in a way of its own, as segments and as record batches.
+/// Columns of every type with its own storage, as segments and as record batches.
 #[test]
 fn types_of_all_kinds() {
     let rows = 3000;
@@ -314,7 +316,7 @@ fn types_of_all_kinds() {
         let run = |steps, sink| same(&executor, one(arrays.len(), steps, sink), vec![Arc::clone(&source)]);
         run(vec![], Sink::Collect { columns: all() });
         let ends = (0..arrays.len()).flat_map(|column| [Aggregate::Min(r(column)), Aggregate::Max(r(column))]);
-        // Those of more than 64 bits are refused.
+        // Minima and maxima of more than 64 bits are refused.
         let ends: Vec<_> = ends.skip(4).chain([Aggregate::Count(r(0)), Aggregate::CountRows]).collect();
         let literal = |value| Expr::Literal(Value::Double(value));
         for (op, value) in [(CompareOp::Less, 1.5), (CompareOp::Equal, 0.0), (CompareOp::GreaterOrEqual, f64::NAN)] {
@@ -356,7 +358,7 @@ fn what_does_not_fit_is_an_error_wherever_the_row_is() {
         let source = stored(&[values], 3000, 1024);
         let sum = |expr| one(1, vec![], Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(expr)] });
         assert!(matches!(fails(&sum(product(small)), &source), PipelineError::OutOfRange { .. }));
-        // Unless a filter takes the row out, which cannot fail.
+        // There is no error if an infallible filter removes the row.
         let mut filtered = sum(product(small));
         filtered.pipelines[0].steps.push(Step::Filter(Expr::compare(CompareOp::Less, r(0), Expr::int(31))));
         same(&executor(), filtered, vec![Arc::clone(&source)]);
@@ -385,19 +387,20 @@ fn groups_few_and_many() {
     let aggregates = || vec![Aggregate::CountRows, Aggregate::Sum(r(1)), Aggregate::Min(r(1)), Aggregate::Max(r(1))];
     let value: Vec<_> = (0..rows).map(|row| Some((noise(row, 4) % 100_000) as i64 - 50_000)).collect();
     for keys in [1u64, 3, 40, 128, 129, 5000, 11_999] {
-        // One is hot: every other row has it.
+        // One key is hot: every other row has it.
         let key = |row: usize| if row.is_multiple_of(2) { 0 } else { (noise(row, 5) % keys) as i64 };
         let key: Vec<_> = (0..rows).map(|row| Some(key(row))).collect();
         let source = stored(&[key, value.clone()], 5000, 2048);
         same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
     }
-    // In registers, with NULL among the keys and the values, and sums so large that they are put together early.
+    // In registers, with NULL among the keys and the values, and sums so large that they are
+    // combined early.
     let (few, large) = (bits(rows, 2, 0, 5), bits(rows, 40, -(1 << 39), 4));
     let source = stored(&[few, large], 5000, 2048);
     let mut all = aggregates();
     all.extend([Aggregate::Count(r(1)), Aggregate::Sum(r(1)), Aggregate::Sum(r(0))]);
     same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: all }), vec![source]);
-    // So far apart that they are hashed; all distinct, and NULL among them.
+    // Keys so far apart that they are hashed; all distinct, and NULL among them.
     let key = (0..rows).map(|row| (row != 77).then(|| row as i64 * 1_000_000_007)).collect();
     let source = stored(&[key, value], 5000, 2048);
     let answer =
@@ -416,7 +419,7 @@ fn the_first_rows_of_many() {
         (0, Direction::Ascending, Nulls::Last),
         (0, Direction::Descending, Nulls::First),
         (0, Direction::Descending, Nulls::Last),
-        // More than there is room for, and all the same: as many are NULL, too.
+        // More equal values than the sink has room for: all values are equal, and as many are NULL.
         (1, Direction::Ascending, Nulls::Last),
     ] {
         let keys = vec![by, 2].into_iter().map(|by| SortKey { expr: r(by), direction, nulls }).collect();
@@ -443,7 +446,7 @@ fn join(kind: JoinKind, key: Expr, payload: Vec<usize>, build: Vec<Expr>, column
 #[test]
 fn joins_with_keys_of_all_kinds() {
     let executor = executor();
-    // How far apart keys are: a bit for each, or hashed.
+    // Distance of the keys: one bit for each, or hashed.
     for (apart, kind) in [(1i64, TableKind::Direct), (3_000_017, TableKind::Hashed)] {
         for (repeats, nulls) in [(1, false), (3, false), (1, true), (3, true)] {
             let key = |row: usize| (!nulls || !row.is_multiple_of(7)).then_some((row / repeats) as i64 * apart);

@@ -1,4 +1,4 @@
-//! What goes wrong on the device is an error that says what was attempted, and nothing is left behind.
+//! Failures of the device are errors that name the attempted operation, and leave nothing behind.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

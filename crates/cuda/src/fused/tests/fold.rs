@@ -14,7 +14,7 @@ use onehop_segment::ColumnType;
 use super::shapes::{BIGINT, executor, r, stored_batch};
 use crate::fused::{Error, MOST_FEATURES, RunMemory, Streamed, Uploads};
 
-/// Numbers that look random, from 0 on to 1.
+/// Returns a pseudo-random number from 0 to 1.
 fn uniform(n: u64) -> f64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,13 +22,14 @@ fn uniform(n: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Rows as they are stored, and as the numbers that are to be added up; those with a NULL are none.
+/// Rows as stored, and as the numbers to be added up. Rows with a NULL are `None`.
 struct Rows {
     source: Arc<dyn Source>,
     rows: Vec<Option<Vec<f64>>>,
 }
 
-/// Doubles, every third column whole numbers, every fifth booleans; then a label. Some values of every seventh are NULL.
+/// Returns rows of doubles, with integers in every third column and booleans in every fifth, and
+/// then a label. Some values of every seventh column are NULL.
 fn rows(count: usize, features: usize) -> Rows {
     let value = |row: usize, column: usize| uniform((row * 40 + column) as u64);
     let is_null = |row: usize, column: usize| column % 7 == 1 && uniform((row * 91 + column) as u64) < 0.05;
@@ -83,7 +84,7 @@ fn of_all(features: usize) -> Program {
     program((0..=features).map(r).collect(), Vec::new(), features + 1)
 }
 
-/// What all parts come to, sums added and ends compared.
+/// Combines all parts: sums are added, minima and maxima compared.
 fn total(sums: &Sums, parts: &Parts) -> Vec<f64> {
     let mut total: Option<Vec<f64>> = None;
     for part in parts.each() {
@@ -103,7 +104,7 @@ fn total(sums: &Sums, parts: &Parts) -> Vec<f64> {
     total.unwrap()
 }
 
-/// The same, as one would write it down.
+/// Computes the same sums by a direct implementation of their definitions.
 fn expected(sums: &Sums, rows: &[Option<Vec<f64>>], features: usize) -> Vec<f64> {
     let mut words = vec![0.0; sums.words(features)];
     let whole = || rows.iter().flatten();
@@ -180,7 +181,7 @@ fn all_sums(features: usize) -> Vec<Sums> {
     ]
 }
 
-/// All that is wanted, in one run: what came of each.
+/// Computes all wanted sums in one run, and returns the parts of each.
 fn fold(program: Program, source: &Arc<dyn Source>, wanted: &[Sums]) -> Vec<Parts> {
     let execution = Execution::new(program, vec![Arc::clone(source)], 1 << 30).unwrap();
     let executor = executor();
@@ -221,7 +222,7 @@ fn check_sums(
             );
         }
     }
-    // Where it is the same, so is what comes of it, to the last bit.
+    // Equal sums have equal results, to the last bit.
     for (one, sums) in wanted.iter().enumerate() {
         let again = wanted.iter().rposition(|other| other == sums).unwrap();
         assert_eq!(came[one], came[again], "{name}");
@@ -236,7 +237,7 @@ fn sums_are_those_that_one_would_write_down() {
     }
 }
 
-/// More sums than registers hold are several kernels.
+/// Sums that do not fit in registers need several kernels.
 #[test]
 fn many_features_are_gone_through_several_times() {
     for (features, sums) in
@@ -265,7 +266,7 @@ fn filters_and_expressions_come_before_sums() {
         .collect();
     assert!(rows.len() == 6000 && kept.len() > 1000);
     check("filtered", program(columns, vec![filter], 4), &source, &kept, 3);
-    // Of no rows nothing is known.
+    // No rows give no information.
     let none = Step::Filter(Expr::compare(CompareOp::Greater, r(2), Expr::int(100_000)));
     check("none", program((0..4).map(r).collect(), vec![none], 4), &source, &[], 3);
 }
@@ -308,7 +309,7 @@ fn what_fails_and_what_is_too_much_is_said() {
     let Rows { source: wide, .. } = rows(10, MOST_FEATURES + 1);
     let refused = run(of_all(MOST_FEATURES + 1), &wide, &images);
     assert!(matches!(refused, Err(Error::Refused(what)) if what.contains("33 features")));
-    // Whoever asks may have had enough.
+    // The caller may stop.
     let execution = Execution::new(of_all(3), vec![source], 1 << 30).unwrap();
     let mut next = |_: Option<&Parts>| Err(PipelineError::Cancelled);
     let ended = executor().fold(&execution, &images, &AtomicBool::new(false), RunMemory::default(), &mut next);

@@ -1,7 +1,8 @@
-//! Random programs over random tables: the same ones that the CPU backend is tested with, less what is refused.
+//! Random programs over random tables: the programs that test the CPU backend, except those that
+//! are refused.
 //!
-//! Each kernel takes the system's compiler a moment. `ONEHOP_GPU_PROGRAMS` has more of them run, and
-//! `ONEHOP_GPU_SEED` others.
+//! The system's compiler takes a moment for each kernel. `ONEHOP_GPU_PROGRAMS` sets the number of
+//! programs, and `ONEHOP_GPU_SEED` the seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ fn check(executor: &Executor, images: &dyn Images) {
     compare(wanted, seed, |execution, _| executor.run(execution, images, &AtomicBool::new(false)));
 }
 
-/// Tables, groups and rows in 1 to 16 partitions each, all that can be at once; or as few as it takes within too little memory.
+/// Tables, groups and rows in 1 to 16 partitions each, as far as they can be split; or in the
+/// fewest partitions that fit too little memory.
 #[test]
 fn they_give_the_same_in_partitions() {
     let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 30), number("ONEHOP_GPU_SEED", 2));
@@ -84,7 +86,7 @@ fn compare(
     compare_stored(wanted, seed, |execution, _, random| run(execution, random));
 }
 
-/// As [`compare`], for who wants to know where the sources are stored.
+/// As [`compare`], and tells `run` where the sources are stored.
 pub(super) fn compare_stored(
     wanted: u64,
     seed: u64,
@@ -93,7 +95,7 @@ pub(super) fn compare_stored(
     compare_at(wanted, seed, Where::Memory, run);
 }
 
-/// The same of segments that are somewhere.
+/// As [`compare_stored`], with segments at a given place.
 pub(super) fn compare_at(
     wanted: u64,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Star queries, and what tests have in common: columns that are stored as segments store them, and the comparison with
+//! Star queries, and helpers shared by tests: columns stored as segments, and the comparison with
 //! the CPU backend.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::fused::{Answer, Executor, Options, Uploads};
 
 pub const BIGINT: Bounds = Bounds { min: i64::MIN as i128, max: i64::MAX as i128, type_name: "BIGINT" };
 
-/// Columns of 64-bit integers as segments of so many rows.
+/// Stores columns of 64-bit integers as segments of `segment_rows` rows.
 pub fn stored(columns: &[Vec<Option<i64>>], segment_rows: usize, block_rows: usize) -> Arc<dyn Source> {
     let arrays = columns.iter().map(|column| Arc::new(Int64Array::from(column.clone())) as ArrayRef).collect();
     let fields = (0..columns.len()).map(|n| Field::new(format!("c{n}"), DataType::Int64, true));
@@ -27,7 +27,7 @@ pub fn stored(columns: &[Vec<Option<i64>>], segment_rows: usize, block_rows: usi
     stored_batch(&batch, &types, segment_rows, block_rows)
 }
 
-/// Rows as segments of so many of them.
+/// Stores rows as segments of `segment_rows` rows.
 pub fn stored_batch(
     batch: &RecordBatch,
     types: &[(usize, ColumnType, bool)],
@@ -45,7 +45,7 @@ pub fn stored_batch(
         blocks.push_all(&segment, 0..segment.blocks());
     }
     let cache = Arc::new(BlockCache::new(1 << 24));
-    // Texts get a dictionary, however many.
+    // Strings get a dictionary, whatever their number.
     Arc::new(SegmentSource::new("t", Arc::new(blocks), types, cache, ledger, u64::MAX).unwrap())
 }
 
@@ -53,7 +53,7 @@ pub fn options() -> Options {
     Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() }
 }
 
-/// Rows of an answer, sorted, as text.
+/// Returns the rows of a result, sorted, as integers.
 pub fn rows_of(chunks: &[Vec<ResultColumn>]) -> Vec<Vec<Option<i128>>> {
     let mut rows = Vec::new();
     for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
@@ -79,7 +79,7 @@ fn cell(column: &ResultColumn, row: usize) -> Option<i128> {
     })
 }
 
-/// Runs a program on the device and on the CPU, and compares.
+/// Runs a program on the device and on the CPU, and compares the results.
 pub fn same(executor: &Executor, program: Program, sources: Vec<Arc<dyn Source>>) -> Answer {
     let mut execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
     let images = Uploads::new(executor.context());
@@ -107,13 +107,14 @@ fn star_queries() {
     for (name, program, sources) in Star::new(20_000, 0.02).queries() {
         let answer = same(&executor, program, sources);
         assert!(!answer.chunks.is_empty(), "{name}");
-        // What goes into a step is what came out of the one before it, and the last lets somebody through.
+        // The input of a step is the output of the previous one, and the last step passes some
+        // rows.
         let steps = &answer.pipelines.last().unwrap().steps;
         assert!(steps.iter().all(|step| step.rows_out > 0 && step.rows_out <= step.rows_in), "{name}: {steps:?}");
     }
 }
 
-/// Whatever the constants rule out, nothing and everything included.
+/// Constants that exclude any part of the rows, including none and all, share kernels.
 #[test]
 fn queries_of_one_shape_are_compiled_once() {
     let executor = executor_of(Options { counts: false, ..options() });

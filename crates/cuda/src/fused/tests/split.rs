@@ -1,5 +1,5 @@
-//! Tables, groups and rows that are there one partition at a time: because a test says so, or because there is no room for
-//! them. What the CPU backend gives is what they have to give.
+//! Tables, groups and rows that are resident one partition at a time, because a test requests it or
+//! because memory is short. The results must be those of the CPU backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -47,7 +47,8 @@ fn run_split(executor: &Executor, execution: &Execution, split: &[u64]) -> Resul
     executor.run_split(execution, &images, &AtomicBool::new(false), true, RunMemory::default(), split)
 }
 
-/// Runs a program with so many partitions of what each of its pipelines ends in, and compares.
+/// Runs a program with the given number of partitions of each pipeline's output, and compares the
+/// results.
 fn same_split(executor: &Executor, program: &Program, sources: &Sources, split: &[u64]) -> Answer {
     let mut execution = execution(program, sources);
     let answer = run_split(executor, &execution, split).unwrap();
@@ -56,14 +57,15 @@ fn same_split(executor: &Executor, program: &Program, sources: &Sources, split: 
     answer
 }
 
-/// The same within some memory; the columns are there already.
+/// Runs a program within some memory, with its columns on the device already.
 fn within(executor: &Executor, execution: &Execution, bytes: u64) -> Result<Answer> {
     let images = Uploads::new(executor.context());
     let memory = RunMemory { bytes, when_full: WhenFull::Split };
     executor.run_within(execution, &images, &AtomicBool::new(false), true, memory)
 }
 
-/// Keys so far apart, `repeats` rows each, some of them NULL, and what they stand for.
+/// Returns keys that are `apart` apart, with `repeats` rows each and optionally NULLs, and the
+/// values that they stand for.
 fn dimension(rows: usize, apart: i64, repeats: usize, has_nulls: bool) -> Arc<dyn Source> {
     let key = |row: usize| (!has_nulls || !row.is_multiple_of(7)).then_some((row / repeats) as i64 * apart);
     let value = |row: usize| (!row.is_multiple_of(5)).then_some(row as i64 - 300);
@@ -113,13 +115,14 @@ fn joins_of_all_kinds() {
     }
 }
 
-/// `NOT IN` an empty table lets rows without a key pass; they ask about all partitions.
+/// `NOT IN` an empty table passes rows without a key. The table is empty only if all partitions
+/// are.
 #[test]
 fn not_in_asks_about_all_partitions() {
     let executor = executor();
     let facts = facts(300, 1, 900);
     for keep in [0, 7, 640] {
-        // Of the table's rows, those of a part of it.
+        // Only a part of the table's rows.
         let step = Step::Filter(Expr::compare(CompareOp::Less, r(0), Expr::int(keep)));
         let build = Pipeline { steps: vec![step], ..build(0, r(0), vec![]) };
         let sink = Sink::Collect { columns: vec![r(1), r(0)] };
@@ -133,10 +136,11 @@ fn not_in_asks_about_all_partitions() {
     }
 }
 
-/// A table that is built of what a split table finds, both probed by what comes after, in every combination of partitions.
+/// A table that is built from the matches of a split table. The last pipeline probes both, in every
+/// combination of partitions.
 fn nested(kind: JoinKind, last: JoinKind) -> Program {
     let names = build(0, r(0), vec![r(1)]);
-    // Of the facts those that find something, or do not: by their number.
+    // The facts that have a match, or have none, by their number.
     let payload = if kind == JoinKind::Left { vec![0] } else { vec![] };
     let values = if kind == JoinKind::Left { vec![r(0), r(2)] } else { vec![r(0), r(0)] };
     let sink = Sink::Build { keys: vec![r(1)], payload: values };
@@ -179,7 +183,7 @@ fn groups_of_all_sizes() {
         let sink = Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates.clone() };
         let pipelines = vec![Pipeline { source: 0, columns: vec![0, 1], steps: vec![], sink }];
         let answer = same_split(&executor, &Program { pipelines }, &vec![source], &[8]);
-        // Few groups have no partitions.
+        // Few groups are not partitioned.
         assert_eq!(answer.pipelines[0].passes, passes, "{keys} keys {apart} apart");
         assert_eq!(answer.chunks.len() as u64, passes);
     }
@@ -202,7 +206,8 @@ fn groups_and_tables_at_once() {
     }
 }
 
-/// A table that a row asks twice, by different keys, is not split; one that two pipelines ask is.
+/// A table that a pipeline probes twice, by different keys, is not split. A table that two
+/// pipelines probe once each may be split.
 #[test]
 fn a_table_that_is_asked_twice_stays_whole() {
     let executor = executor();
@@ -237,11 +242,12 @@ fn an_error_is_the_same_in_whatever_pass_it_is() {
         let facts = stored(&[keys.clone(), zeros], 1000, 1024);
         let sources = vec![dimension, facts];
         let find = |payload| vec![probe(0, JoinKind::Inner, r(0), payload)];
-        // What is told is what comes first: the pipeline, then the place in the text. Whether that is a division by zero:
+        // The reported error is the first one: by pipeline, then by position in the kernel source.
+        // The flag is true for a division by zero.
         let programs = [
-            // What is built fails, and later so would what probes it.
+            // The build fails, and the probing pipeline would fail later.
             (false, vec![build(0, r(0), vec![product(1)]), last(find(vec![0]), sum(vec![quotient(1)]))]),
-            // Both in one pipeline, in passes of their own, in either order.
+            // Both in one pipeline, in different passes, in either order.
             (false, vec![build(0, r(0), vec![r(1)]), last(find(vec![0]), sum(vec![product(2), quotient(1)]))]),
             (true, vec![build(0, r(0), vec![r(1)]), last(find(vec![0]), sum(vec![quotient(1), product(2)]))]),
             (
@@ -272,7 +278,7 @@ fn of_pipeline(error: Error) -> PipelineError {
     }
 }
 
-/// A table and groups that each take twice what there is.
+/// A table and groups that each take twice the available memory.
 #[test]
 fn what_takes_twice_the_memory_is_there_in_parts() {
     let executor = executor();
@@ -299,7 +305,7 @@ fn what_takes_twice_the_memory_is_there_in_parts() {
             println!("{kind:?}: a table of {} bytes within {bytes}: {passes} passes", table.bytes);
             assert!(bytes > groups || (2..=64).contains(&passes), "{passes} passes within {bytes} bytes");
         }
-        // What is expected is what is known: the table.
+        // The expectation covers what is known: the table.
         let passes = executor.expected_passes(&execution, table.bytes / 2);
         assert!(passes[0] >= 2 && passes[1] == passes[0], "{passes:?}");
         assert_eq!(executor.expected_passes(&execution, 1 << 30), [1, 1]);
@@ -312,7 +318,8 @@ fn what_takes_twice_the_memory_is_there_in_parts() {
     }
 }
 
-/// Tables that fit one at a time: one is built once more when it is asked for, and both are split when they are asked at once.
+/// Tables that fit one at a time: one is built again on demand, and both are split when both are
+/// probed at once.
 #[test]
 fn tables_that_do_not_fit_beside_each_other() {
     let executor = executor();
@@ -343,7 +350,7 @@ fn tables_that_do_not_fit_beside_each_other() {
     }
 }
 
-/// What is measured on a GPU, in small.
+/// Small versions of the queries that are measured on a GPU.
 #[test]
 fn large_queries() {
     let executor = executor();
@@ -361,7 +368,7 @@ fn large_queries() {
     }
 }
 
-/// The same for whoever asks the device, who is told.
+/// A backend reports the number of passes to its caller.
 #[test]
 fn a_backend_says_how_many_passes_it_took() {
     let devices = CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options());
@@ -389,14 +396,14 @@ fn a_backend_says_how_many_passes_it_took() {
         let ran = prepared.run(&control, &mut take).unwrap();
         assert_eq!(rows_of(&chunks), expected);
         assert_eq!(ran.iter().map(|ran| ran.passes > 1).collect::<Vec<_>>(), [is_split; 2], "{ran:?}");
-        // Every row has been seen in each pass, and gone on in one.
+        // Every row was read in each pass, and passed on in one.
         assert_eq!(ran[1].steps[0].rows_out, 10_000);
         assert!(!is_split || ran[1].steps[0].rows_in > 10_000);
         assert_eq!(ran[1].rows, 10_000);
     }
 }
 
-/// A device that has less than it should, and says so itself.
+/// A device that has less memory than stated, and reports it by failing allocations.
 #[test]
 fn a_driver_without_memory_leads_there_as_well() {
     let (machine, context) = Machine::start();
@@ -420,7 +427,8 @@ fn a_driver_without_memory_leads_there_as_well() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
 }
 
-/// Rows of one key are in one partition, however many there are: somebody has to be told what to do.
+/// All rows of one key are in one partition, whatever their number. The error tells the user what
+/// to do.
 #[test]
 fn one_key_for_all_rows_is_told() {
     let executor = executor();
@@ -460,14 +468,14 @@ fn rows_that_there_is_no_room_for_leave_in_parts() {
             executor.give_back_idle();
             let answer = within(&executor, &execution, bytes).unwrap();
             assert_eq!(rows_of(&answer.chunks), expected, "{bytes} bytes\n{program}");
-            // The first few need less than all.
+            // `Top` needs less memory than all rows.
             let is_much = matches!(execution.program().pipelines[1].sink, Sink::Collect { .. }) || bytes < 100_000;
             assert_eq!(answer.pipelines[1].passes > 1, is_much, "{:?}", answer.pipelines);
         }
     }
 }
 
-/// Sets the flag when a column is asked for the n-th time.
+/// Sets the flag when a column is requested for the n-th time.
 #[derive(Debug)]
 struct Impatient<'a> {
     images: Uploads,
@@ -502,19 +510,20 @@ fn a_query_is_cancelled_between_passes() {
         };
         let outcome = executor.run_split(&execution, &images, &cancelled, true, RunMemory::default(), &[16, 1]);
         assert!(matches!(outcome, Err(Error::Pipeline(PipelineError::Cancelled))), "{after}: {outcome:?}");
-        // The other column of the launch that was prepared, at most.
+        // At most the other column of the launch in preparation.
         let more = 0usize.wrapping_sub(images.left.load(SeqCst));
         assert!(more <= 1, "{more} columns after {after}");
     }
 }
 
-/// A column of 32 bits whose values wrap around to keys that are there, in each of the partitions.
+/// A column of 32 bits whose values wrap around to existing keys, in each of the partitions.
 #[test]
 fn values_that_are_far_from_all_keys_find_nothing() {
     let executor = executor();
     let span = i64::from(u32::MAX);
     for least in [100, -span + 900] {
-        // Of a block, the least value, the greatest, and some that are keys once 2^32 is added or taken away.
+        // In a block: the least value, the greatest, and some that are keys after 2^32 is added or
+        // subtracted.
         let value = |row: usize| match row % 4 {
             0 => least,
             1 => least + span,

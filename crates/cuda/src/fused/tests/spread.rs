@@ -1,7 +1,7 @@
-//! Random programs on several devices, each with memory and kernels of its own, against the naive interpreter; and tables that
-//! are divided among them.
+//! Random programs on several devices, each with memory and kernels of its own, against the naive
+//! interpreter; and tables that are divided among them.
 //!
-//! `ONEHOP_GPU_SPREAD_PROGRAMS` has more of them run, and `ONEHOP_GPU_SEED` others.
+//! `ONEHOP_GPU_SPREAD_PROGRAMS` sets the number of programs, and `ONEHOP_GPU_SEED` the seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::fake::{self, Answer as FakeAnswer, Call, Fault, Machine};
 use crate::fused::{Answer, Error, Options};
 use crate::resident::column::bytes_of_segment;
 
-/// A device whose rates are what they are on all machines: whatever it measures here is the host's.
+/// A device with fixed rates. Rates measured in this test would be those of the host.
 #[derive(Debug)]
 struct Paced(Arc<dyn Backend>);
 
@@ -58,7 +58,7 @@ impl Backend for Paced {
     }
 }
 
-/// Machines with a device each.
+/// Starts machines with one device each.
 fn devices(count: usize) -> (Vec<&'static Machine>, Vec<Arc<dyn Backend>>) {
     let (machines, contexts): (Vec<_>, Vec<_>) = (0..count as i32).map(Machine::start_as).unzip();
     let options = Options { threads: 64, wide_threads: 64, blocks: 1, counts: false, ..Options::default() };
@@ -67,11 +67,11 @@ fn devices(count: usize) -> (Vec<&'static Machine>, Vec<Arc<dyn Backend>>) {
     (machines, paced)
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Ran {
     chunks: Vec<Vec<onehop_pipeline::cpu::ResultColumn>>,
     pipelines: Vec<DeviceRan>,
-    /// Bytes to the devices, as ledgers have them, and rows of all pipelines.
+    /// Bytes copied to the devices, according to the ledgers, and rows of all pipelines.
     moved: u64,
     rows: u64,
 }
@@ -106,7 +106,7 @@ fn programs_give_the_same_on_several_devices() {
     let mut by_shares: BTreeMap<usize, usize> = BTreeMap::new();
     compare_stored(wanted, seed, |execution, stored, random| {
         let spread = Spread::new(all[..random.random_range(2..=all.len())].to_vec());
-        // By segments, or by blocks where nobody knows them.
+        // Divided by segments, or by blocks if segments are unknown.
         let stored = if random.random_bool(0.5) { stored.to_vec() } else { vec![None; stored.len()] };
         let prepared = spread.divide(execution, &Hints { stored, ..Hints::default() });
         let prepared = prepared.map_err(|refusal| Error::Refused(refusal.0))?;
@@ -122,12 +122,12 @@ fn programs_give_the_same_on_several_devices() {
     assert!(machines.iter().all(|machine| machine.problems().is_empty()));
 }
 
-/// In five segments.
+/// Returns facts in five segments.
 fn facts() -> (Arc<dyn Source>, Stored) {
     let row = |v: i128| -> Row { vec![Some(v % 50), Some(v), Some(v % 2), Some(v % 4), None, None] };
     let (source, stored) = Table { rows: (0..7000).map(row).collect() }.stored_in();
     assert_eq!(stored.blocks.segments().len(), 5);
-    // What cannot stay there is left out.
+    // Columns that cannot be resident are left out.
     (source, Stored { columns: stored.columns[..=TEXT].to_vec(), ..stored })
 }
 
@@ -150,7 +150,7 @@ fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// What a query brings is where it is looked for by the next, and is on one device.
+/// A segment that one query brings is used by the next, and is on one device.
 #[test]
 fn segments_stay_on_the_device_that_has_had_them() {
     let (_, all) = devices(2);
@@ -180,7 +180,7 @@ fn segments_stay_on_the_device_that_has_had_them() {
     assert_eq!((listed, spread.resident_bytes(&of_read)), (read.len() * 5, of_read.bytes()));
 }
 
-/// Together they hold what neither could.
+/// Together, the devices hold a table that is too large for each.
 #[test]
 fn a_table_is_loaded_into_several() {
     let (_, all) = devices(2);
@@ -189,7 +189,7 @@ fn a_table_is_loaded_into_several() {
     let (cancelled, ledgers, budget) = (AtomicBool::new(false), [Arc::new(Ledger::default())], Budget::from(0));
     let control =
         Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| {}, budget: &budget };
-    // Of each device four fifths of what all of it may take, and an eighth is left to runs.
+    // The limit makes each device hold four fifths of the columns; an eighth of it is left to runs.
     let segments = stored.blocks.segments().iter();
     let columns = segments.flat_map(|segment| stored.columns.iter().map(|column| bytes_of_segment(segment, *column)));
     let all_bytes: u64 = columns.sum();
@@ -198,7 +198,7 @@ fn a_table_is_loaded_into_several() {
     let loaded = spread.load(&source, &stored, (limit, DevicePath::Staged), &control).unwrap();
     assert!(loaded.bytes >= stored.bytes() && loaded.moved_bytes >= loaded.bytes, "{loaded:?}");
     assert_eq!(spread.resident_bytes(&stored), stored.bytes());
-    // Once more, nothing is left to do.
+    // A second load has nothing left to do.
     let again = spread.load(&source, &stored, (limit, DevicePath::Staged), &control).unwrap();
     assert_eq!((again.bytes, again.moved_bytes), (loaded.bytes, 0));
     let hints = Hints { stored: vec![Some(stored.clone())], memory: limit, ..Hints::default() };
@@ -207,15 +207,15 @@ fn a_table_is_loaded_into_several() {
     assert_eq!(sorted(rows_of(&run(&prepared, 1).unwrap().chunks)), expected());
 }
 
-/// Whichever call of whichever device fails, the answer is right or there is an error that names the device; and nothing is used
-/// while it is in flight.
+/// If any call of any device fails, the result is correct or the error names the device. No memory
+/// is used while it is in flight.
 #[test]
 fn a_device_that_fails_is_named() {
     let (machines, all) = devices(2);
     let (source, stored) = facts();
     let (spread, execution) = (Spread::new(all), summing(&source));
     let hints = Hints { stored: vec![Some(stored)], ..Hints::default() };
-    // Measured, and compiled.
+    // The first run measures and compiles.
     run(&spread.divide(&execution, &hints).unwrap(), 1).unwrap();
     let mut failed = 0;
     for call in [Call::Copy, Call::Record, Call::Wait, Call::Synchronize, Call::Allocate] {

@@ -1,5 +1,6 @@
-//! Columns that are read to the device without the host looking at them, by cuFile or [`bounced`], give the answers that they give by
-//! the host, and what is wrong with what is stored, or with the way there, is an error and never a row.
+//! Columns that are read to the device without processing by the host, by cuFile or [`bounced`].
+//! Results are the same as through the host. Damage of the stored data or of the transfer is an
+//! error and never a row.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -29,7 +30,7 @@ use crate::fused::{Answer, Error, Executor, Images, Options, Result};
 
 mod bounced;
 
-/// All columns are streamed by a way, and nobody reads anything to foresee what they are.
+/// Streams all columns by a path, and reads nothing to foresee their forms.
 #[derive(Debug)]
 struct By(DevicePath, Mutex<Vec<Carried>>);
 
@@ -78,8 +79,9 @@ const CODES: usize = 2;
 const NULLS: usize = 3;
 const TEXT: usize = 6;
 
-/// Two segments in files: packed columns of one plane and of two, codes of a table and in steps, NULLs here and there, blocks of
-/// one value and of none, texts by a dictionary, booleans, and doubles, which the host has to decode.
+/// Two segments in files: packed columns of one and of two planes, codes of a table and in steps,
+/// some NULLs, blocks of one value and of none, strings with a dictionary, booleans, and doubles,
+/// which the host has to decode.
 struct Files {
     folder: tempfile::TempDir,
     source: Arc<dyn Source>,
@@ -129,14 +131,14 @@ impl Files {
         Self::open(folder)
     }
 
-    /// As they are now.
+    /// Opens the files in their current state.
     fn open(folder: tempfile::TempDir) -> Self {
         Self::open_by(folder, BlockCache::new(0), |path| {
             Arc::new(LocalFile::open(path, RequestedPath::Buffered).unwrap())
         })
     }
 
-    /// The same, somehow, for who reads through a cache.
+    /// Opens the files by `open`, with a cache.
     fn open_by(folder: tempfile::TempDir, cache: BlockCache, open: impl Fn(&Path) -> Arc<dyn ReadAt>) -> Self {
         let mut blocks = BlockList::default();
         let segment = |number| Segment::open(open(&path_of(folder.path(), number)), &Ledger::default()).unwrap();
@@ -147,7 +149,7 @@ impl Files {
         Self { folder, source: Arc::new(source), segments }
     }
 
-    /// Closed, changed, and opened again.
+    /// Closes the files, changes one of them, and opens them again.
     fn changed(self, number: usize, change: impl FnOnce(&mut Vec<u8>)) -> Self {
         let path = path_of(self.folder.path(), number);
         let mut bytes = fs::read(&path).unwrap();
@@ -165,7 +167,7 @@ fn path_of(folder: &Path, number: usize) -> PathBuf {
     folder.join(format!("{number}.seg"))
 }
 
-/// Every column is read by it.
+/// Returns a program that reads every column.
 fn program() -> Program {
     let aggregates = [0, 1, 2, 3, 4, 5].map(|column| Aggregate::Sum(r(column))).into_iter().chain([
         Aggregate::Max(r(8)),
@@ -188,7 +190,8 @@ fn expected(files: &Files, program: &Program) -> Vec<Vec<Option<i128>>> {
     rows_of(&onehop_pipeline::cpu::run(&mut files.execution(program), 1).unwrap())
 }
 
-/// By one thread and by several, on devices that are as late or as early as they can be, and by transfers that are cut short.
+/// With one thread and with several, on devices that are as late or as early as possible, and with
+/// short transfers.
 #[test]
 fn every_form_comes_straight_from_its_file() {
     let files = Files::new();
@@ -207,7 +210,7 @@ fn every_form_comes_straight_from_its_file() {
                 let carried = images.carried();
                 let brought = carried.brought.unwrap();
                 assert_eq!((brought.path, brought.bytes), (TakenPath::Compat, carried.read_bytes));
-                // All but the doubles.
+                // All blocks except the doubles.
                 let blocks = |column: usize| files.segments.iter().map(move |segment| segment.all_stored_bytes(column));
                 let stored: u64 = (0..8).flat_map(blocks).sum();
                 assert_eq!(carried.needed_bytes, stored);
@@ -220,7 +223,7 @@ fn every_form_comes_straight_from_its_file() {
     }
 }
 
-/// The parts that kernels read are the same, whoever brings the planes.
+/// The parts that kernels read do not depend on the path of the planes.
 #[test]
 fn parts_are_those_of_the_host() {
     #[derive(Default)]
@@ -252,7 +255,7 @@ fn parts_are_those_of_the_host() {
         }
     }
     assert!(forms.len() >= 7, "{forms:?}");
-    // Nor is there anything to be read of doubles.
+    // Doubles cannot be read straight, either.
     assert!(files.source.stored_place(0, 8).is_none());
 }
 
@@ -261,7 +264,8 @@ fn random_programs_by_cufile_give_what_the_naive_interpreter_gives() {
     assert!(bytes_of_random_programs(DevicePath::Cufile, RequestedPath::Buffered, 6) > 0);
 }
 
-/// Compares random programs over files that are open by a path; bytes that did not go through the host.
+/// Compares random programs over files opened by a path. Returns the number of bytes that bypassed
+/// the host.
 fn bytes_of_random_programs(path: DevicePath, requested: RequestedPath, seed: u64) -> u64 {
     let (machine, context) = Machine::start();
     let mut read = 0;
@@ -299,7 +303,7 @@ impl Images for ByFirst {
     }
 }
 
-/// The chunks of a block of a column, by name.
+/// Returns the chunks of a block of a column, with their names.
 fn chunks(segment: &Segment, column: usize, block: usize) -> Vec<(&'static str, ChunkPlace)> {
     let place = segment.block_place(column, block).unwrap();
     let all = [("low", place.low), ("high", place.high), ("validity", place.validity)];
@@ -348,7 +352,7 @@ fn a_flipped_bit_in_any_chunk_is_an_error_that_names_the_block() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// Puts right checksums of a chunk, of the footer and of the trailer, as somebody would who writes wrong files on purpose.
+/// Writes correct checksums of a chunk, of the footer and of the trailer, as a forger would.
 fn sign(bytes: &mut [u8], segment: &Segment, column: usize, block: usize) {
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let trailer = bytes.len() - 64;
@@ -367,7 +371,7 @@ fn sign(bytes: &mut [u8], segment: &Segment, column: usize, block: usize) {
     bytes[trailer + 36..trailer + 40].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Values that no zone map or dictionary has, and NULLs that nobody counted, with the right checksums.
+/// Values outside zone map or dictionary, and NULLs missing from the count, with correct checksums.
 #[test]
 fn what_was_forged_is_found() {
     let (machine, context) = Machine::start();
@@ -388,14 +392,14 @@ fn what_was_forged_is_found() {
             let (_, chunk) = places.iter().find(|(of, _)| *of == kind).unwrap();
             let files = files.changed(0, |bytes| {
                 let at = chunk.offset as usize;
-                // All bits of a row's value, and for validity a bit that was not set.
+                // All bits of a row's value; for validity, a bit that was not set.
                 match kind {
                     "validity" => bytes[at..at + 4].fill(0xff),
                     _ => bytes[at..at + chunk.bytes].fill(0xff),
                 }
                 sign(bytes, &segment, column, block);
             });
-            // Forged well enough that nothing else is wrong with it.
+            // The forgery is good enough that no other check fails.
             let by_host = run(&executor, &files, &program, &By::new(DevicePath::Staged)).unwrap_err();
             let error = run(&executor, &files, &program, &By::new(DevicePath::Cufile)).unwrap_err();
             assert!(matches!(error, Error::Pipeline(_)), "{error}");
@@ -406,7 +410,8 @@ fn what_was_forged_is_found() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
 }
 
-/// Calls of the driver that fail, somebody who cancels, a file that is cut off: each is an error, and the run after it is as ever.
+/// Failing driver calls, a cancellation, and a truncated file are errors, and the next run
+/// succeeds.
 fn calls_fail_and_files_end(machine: &Machine, files: &Files, executor: &Executor, path: DevicePath) {
     let program = program();
     let expected = expected(files, &program);
@@ -446,7 +451,8 @@ fn whatever_fails_on_the_way_is_an_error_of_the_device() {
         let executor = executor(&context, &cufile, in_small_batches(2));
         let run = || run(&executor, &files, &program, &By::new(DevicePath::Cufile));
         let again = || assert_eq!(rows_of(&run().unwrap().chunks), expected);
-        // So many transfers there are in every run; which of them are cut short and made again depends on their order.
+        // Every run has this many transfers. Their order determines which of them are short and
+        // repeated.
         let images = By::new(DevicePath::Cufile);
         executor.run(&files.execution(&program), &images, &AtomicBool::new(false)).unwrap();
         let reads = images.carried().reads;
@@ -468,7 +474,7 @@ fn whatever_fails_on_the_way_is_an_error_of_the_device() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// A device that has too little memory for all slots, or none for what is read.
+/// A device with too little memory for all slots, or none for the reads.
 #[test]
 fn with_less_memory_there_are_fewer_slots() {
     let (machine, context) = Machine::start();
@@ -501,7 +507,7 @@ fn with_less_memory_there_are_fewer_slots() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// What is asked for and what happens are two things, and only the latter is told.
+/// The requested path and the path taken differ, and only the latter is reported.
 #[test]
 fn paths_are_what_cufile_has_counted() {
     let (machine, context) = Machine::start();
@@ -509,7 +515,7 @@ fn paths_are_what_cufile_has_counted() {
     let program = one(2, vec![], sums(2));
     let rows = expected(&files, &program);
     {
-        // Where O_DIRECT is not to be had nothing is direct, and cuFile reads through the page cache.
+        // Without O_DIRECT nothing is direct, and cuFile reads through the page cache.
         let is_past = LocalFile::open(&path_of(files.folder.path(), 0), RequestedPath::HostDirect).is_ok();
         for (is_direct, path, taken) in [
             (false, DevicePath::Auto, Some((TakenPath::Staged, false))),
@@ -520,7 +526,7 @@ fn paths_are_what_cufile_has_counted() {
             (true, DevicePath::Staged, None),
         ] {
             machine.set_direct(is_direct);
-            // Files are registered anew.
+            // Files are registered again.
             let executor = executor(&context, &fake::open_cufile(&context), options());
             let images = By::new(path);
             let answer = run(&executor, &files, &program, &images);
@@ -537,7 +543,7 @@ fn paths_are_what_cufile_has_counted() {
         let executor = executor(&context, &fake::open_cufile(&context), options());
         let error = run(&executor, &files, &program, &By::new(DevicePath::Direct)).unwrap_err();
         assert!(matches!(error, Error::Device { .. }) && error.to_string().contains("gpu.path = 'direct'"), "{error}");
-        // What is in no file comes by the host, but for who insists.
+        // Data outside files comes through the host, unless the path is `direct`.
         let source = super::shapes::stored(&[(0..3000).map(Some).collect()], 3000, 1024);
         let execution = Execution::new(one(1, vec![], sums(1)), vec![source], 1 << 30).unwrap();
         let no = AtomicBool::new(false);
@@ -549,7 +555,7 @@ fn paths_are_what_cufile_has_counted() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// A commit may replace what a query still reads.
+/// A commit may remove files that a query still reads.
 #[test]
 fn a_removed_file_is_read_by_the_host_but_for_who_insists() {
     let (machine, context) = Machine::start();
@@ -575,7 +581,7 @@ fn a_removed_file_is_read_by_the_host_but_for_who_insists() {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// Each file takes descriptors: those that nobody reads make room.
+/// Each file takes descriptors. Idle files are closed to make room.
 #[test]
 fn where_no_more_files_can_be_open_idle_ones_are_closed() {
     let (machine, context) = Machine::start();

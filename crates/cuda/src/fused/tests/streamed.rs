@@ -1,5 +1,5 @@
-//! Columns that are brought batch by batch give the answers that they give as a whole: whatever pipelines end in, however
-//! often they are started again, and whatever goes wrong on the way.
+//! Columns that are streamed batch by batch give the same results as whole columns: for all sinks,
+//! after restarts of a pipeline, and despite failures.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,12 +18,12 @@ use crate::fake::{self, Answer as Fails, Call, Fault, Machine, Order};
 use crate::fused::{Answer, ColumnImage, Error, Executor, Images, Options, Result, Streamed};
 use crate::staging::Shape;
 
-/// Batches of one morsel, by so many threads.
+/// Returns options for batches of one morsel, filled by `threads` threads.
 pub fn in_small_batches(threads: usize) -> Options {
     Options { staging: Shape { batch_bytes: 1, slots: 3, threads }, ..options() }
 }
 
-/// Runs a program on the device, with its columns on their way, and on the CPU, and compares.
+/// Runs a program on the device with streamed columns, and on the CPU, and compares the results.
 fn same(executor: &Executor, images: &dyn Images, program: &Program, sources: &[Arc<dyn Source>]) -> Answer {
     let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30).unwrap();
     let answer = executor.run(&execution, images, &AtomicBool::new(false)).unwrap();
@@ -46,7 +46,7 @@ pub(super) fn sums(columns: usize) -> Sink {
     Sink::Aggregate { keys: vec![], aggregates }
 }
 
-/// A source that counts what is read of it, and fails where it is told to.
+/// A source that counts the blocks read from it, and fails or cancels at a given load.
 struct Watched {
     source: Arc<dyn Source>,
     read: Mutex<BTreeSet<(usize, usize)>>,
@@ -124,7 +124,7 @@ fn scattered(rows: usize, of: i64) -> Vec<Option<i64>> {
 fn star_queries_by_one_thread_and_by_several() {
     let star = Star::new(20_000, 0.02);
     for threads in [0, 3] {
-        // So small batches that the facts are some, and that each brings but one morsel.
+        // Batches are so small that the facts have several, and that each has one morsel.
         let executor = executor_of(in_small_batches(threads));
         for (name, program, sources) in star.queries() {
             let answer = same(&executor, &Streamed, &program, &sources);
@@ -136,7 +136,7 @@ fn star_queries_by_one_thread_and_by_several() {
     }
 }
 
-/// A device that runs ahead wherever nothing was said to wait for.
+/// A device that runs ahead unless it was told to wait.
 #[test]
 fn kernels_wait_for_their_columns_and_copies_for_the_kernels_before() {
     let source = stored(&[ascending(12_000), scattered(12_000, 5000)], 5000, 1024);
@@ -161,7 +161,8 @@ fn batches_have_what_fits_and_no_morsel_is_left_out() {
     let source = stored(&[ascending(rows), scattered(rows, 5000)], 6000, 1024);
     let program = one(2, vec![], sums(2));
     let morsels = source.morsels();
-    // Half a morsel, a few of them, all: what is not known of a source is thought to be as wide as its type.
+    // Half a morsel, a few of them, all: without knowledge of a source, a value is assumed to be as
+    // wide as its type.
     for (batch_bytes, batches) in [(5_000, morsels), (60_000, morsels.div_ceil(5)), (32 << 20, 1)] {
         let executor = executor_of(Options { staging: Shape { batch_bytes, slots: 2, threads: 2 }, ..options() });
         let answer = same(&executor, &Streamed, &program, &[Arc::clone(&source)]);
@@ -182,12 +183,13 @@ fn blocks_that_are_ruled_out_are_not_read() {
     assert_eq!(watched.morsels_read(), [0, 1, 2]);
     let answer = same(&executor, &Streamed, &program, &[Arc::clone(&source)]);
     assert_eq!((answer.pipelines[0].morsels_skipped, answer.pipelines[0].streamed.unwrap().batches), (13, 3));
-    // None is left: there is nothing to bring.
+    // No morsel is left: there is nothing to bring.
     let answer = same(&executor, &Streamed, &one(2, vec![less(0, -5)], sums(2)), &[source]);
     assert_eq!(answer.pipelines[0].launches, 0);
 }
 
-/// Widths, codes of one table and another, blocks of one value and of none: the first morsel says nothing of the others.
+/// Widths, codes of different tables, blocks of one value and of none: the first morsel tells
+/// nothing about the others.
 #[test]
 fn forms_that_nobody_foresaw_get_a_kernel() {
     let rows = 9000usize;
@@ -219,7 +221,7 @@ fn forms_that_nobody_foresaw_get_a_kernel() {
     }
 }
 
-/// Columns that are there beside those that are on their way.
+/// Resident columns beside streamed ones.
 #[test]
 fn some_columns_are_there_and_others_come() {
     #[derive(Debug)]
@@ -236,7 +238,7 @@ fn some_columns_are_there_and_others_come() {
     };
     let source = stored(&[coded(0), coded(1), ascending(rows), scattered(rows, 40)], 3000, 1024);
     let executor = executor_of(in_small_batches(2));
-    // Morsels that lie apart, so that their numbers in a batch are not their own.
+    // Morsels that are not adjacent, so that their numbers in a batch differ from their own.
     for steps in [vec![], vec![less(0, 4_000_000_000)], vec![less(1, 4_000_000_000), less(2, 5000)]] {
         let aggregates = (0..3).map(|column| Aggregate::Sum(r(column))).collect();
         let program = one(4, steps, Sink::Aggregate { keys: vec![r(3)], aggregates });
@@ -270,19 +272,20 @@ fn pipelines_that_start_again_bring_their_columns_again() {
     let aggregates = vec![Aggregate::Sum(r(1)), Aggregate::CountRows];
     let groups = one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates });
     same(&executor, &Streamed, &groups, &[apart]);
-    // The first rows in an order: those that came first say what the others have to beat.
+    // The first rows in an order: the rows of the first batches give a threshold that the others
+    // must beat.
     for direction in [Direction::Ascending, Direction::Descending] {
         let keys = [0, 1].map(|by| SortKey { expr: r(by), direction, nulls: Nulls::Last }).to_vec();
         let top = one(2, vec![], Sink::Top { rows: 50, keys, columns: vec![r(0), r(1)] });
         let answer = same(&executor, &Streamed, &top, &[Arc::clone(&source)]);
         let facts = &answer.pipelines[0];
         let morsels = source.morsels();
-        // Once more, and the first time it was not worth it to bring all of it.
+        // One restart; the first attempt did not bring all morsels.
         assert!(facts.launches > morsels && facts.launches < 2 * morsels, "{} of {morsels}", facts.launches);
     }
 }
 
-/// What takes more than was foreseen is brought by itself.
+/// Data that exceeds the foreseen size is copied separately.
 #[test]
 fn batches_overflow() {
     #[derive(Debug)]
@@ -326,14 +329,15 @@ fn what_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
         let no = AtomicBool::new(false);
         let whole = rows_of(&run(Arc::clone(&source), &no).unwrap().chunks);
         let again = || assert_eq!(rows_of(&run(Arc::clone(&source), &no).unwrap().chunks), whole);
-        // A block that cannot be read: when its forms are foreseen, and at the beginning, the middle and the end.
+        // A block that cannot be read: when its forms are foreseen, and at the beginning, the
+        // middle and the end.
         for fails_at in [0, 2, 3, 13, 25] {
             let torn = Watched { fails_at: Some(fails_at), ..Watched::new(&source) };
             let error = run(Arc::new(torn), &no).unwrap_err();
             assert!(error.to_string().contains("is torn"), "{error}");
             again();
         }
-        // Nobody waits any more.
+        // The query is cancelled.
         for at in [2, 9, 20] {
             let flag = Arc::new(AtomicBool::new(false));
             let watched = Arc::new(Watched { cancels: Some((at, Arc::clone(&flag))), ..Watched::new(&source) });
@@ -382,15 +386,16 @@ fn a_device_without_room_for_all_slots_takes_turns() {
                 machine.set_faults(&[]);
             }
         }
-        // What a run ends in takes memory, and the first slot does; after that it is a matter of speed.
+        // The output of a run takes memory, and so does the first slot; further slots only affect
+        // speed.
         assert!(outcomes[0] >= 6 && outcomes[1] >= 2, "{outcomes:?}");
     }
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// What is long enough is copied to the device from the memory that blocks are kept in; small planes, validity and parts go
-/// with the batch.
+/// Long planes are copied to the device from the memory of their blocks. Small planes, validity and
+/// parts are copied with the batch.
 #[test]
 fn blocks_are_copied_from_where_they_lie() {
     let (machine, context) = Machine::start();
@@ -405,7 +410,7 @@ fn blocks_are_copied_from_where_they_lie() {
         let wide = (0..rows).map(|row| Some((row as i64) << 38 | 1)).collect();
         let source = stored(&[nullable, wide], 1 << 20, 1 << 16);
         same(&executor, &Streamed, &one(2, vec![less(0, 9_000_000)], sums(2)), &[source]);
-        // Three columns of the star's have planes so long, in five queries.
+        // Three columns of the star have planes of this length, in five queries.
         assert!(executor.stager().direct_bytes() > 1 << 20, "{}", executor.stager().direct_bytes());
         assert!(!machine.registered().is_empty());
         drop(executor);

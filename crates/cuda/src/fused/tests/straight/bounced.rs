@@ -1,7 +1,8 @@
-//! Columns that are read past the page cache into pinned memory: when that way is taken, and that it is as good as the others.
+//! Columns that are read past the page cache into pinned memory: conditions for this path, and
+//! equality of its results with those of the others.
 //!
-//! Where the file system has no `O_DIRECT` nothing goes that way, which random programs still see; the other tests are then of
-//! nothing.
+//! If the file system has no `O_DIRECT`, no data takes this path. The random programs still run;
+//! the other tests then check nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -10,12 +11,13 @@ use onehop_io::{Fault as Misreads, Faulty, IoHints};
 
 use super::*;
 
-/// Read past the page cache, which the cache of blocks does not keep; whether the file system has that.
+/// Returns files that are read past the page cache and not kept by the block cache; `None` if the
+/// file system does not support it.
 fn files() -> Option<Files> {
     read_by(RequestedPath::HostDirect, 0)
 }
 
-/// The files that somebody reads by a path, with a cache of so many bytes.
+/// Returns files that a block cache of this size reads by a path.
 fn read_by(path: RequestedPath, cache_bytes: usize) -> Option<Files> {
     let Files { folder, .. } = Files::new();
     LocalFile::open(&path_of(folder.path(), 0), RequestedPath::HostDirect).ok()?;
@@ -24,7 +26,7 @@ fn read_by(path: RequestedPath, cache_bytes: usize) -> Option<Files> {
     Some(Files::open_by(folder, cache, buffered))
 }
 
-/// The same, of files that are open past the page cache, and what is made of them.
+/// Returns files that are opened past the page cache and wrapped by `make`.
 fn opened_as(make: impl Fn(LocalFile) -> Arc<dyn ReadAt>) -> Option<Files> {
     let Files { folder, .. } = Files::new();
     LocalFile::open(&path_of(folder.path(), 0), RequestedPath::HostDirect).ok()?;
@@ -37,7 +39,7 @@ fn is_clean(machine: &Machine) {
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
 
-/// By one thread and by several, on devices that are as late or as early as they can be.
+/// With one thread and with several, on devices that are as late or as early as possible.
 #[test]
 fn every_form_comes_bounced() {
     let Some(files) = files() else { return };
@@ -63,11 +65,11 @@ fn every_form_comes_bounced() {
                 assert_eq!(brought.bounced_bytes(), brought.bytes);
                 assert!(brought.because.contains("past the page cache into pinned memory"), "{}", brought.because);
                 assert!(why.is_none_or(|why| brought.because.contains(why)), "{}", brought.because);
-                // All but the doubles.
+                // All blocks except the doubles.
                 let blocks = |column: usize| files.segments.iter().map(move |segment| segment.all_stored_bytes(column));
                 let stored: u64 = (0..8).flat_map(blocks).sum();
                 assert_eq!(carried.needed_bytes, stored);
-                // Whole pages.
+                // Whole pages are read.
                 assert!(carried.read_bytes >= stored && carried.reads > 0);
                 assert!(carried.copied_bytes >= 16 * ROWS as u64);
                 let streamed = answer.pipelines.last().unwrap().streamed.unwrap();
@@ -87,7 +89,8 @@ fn random_programs_bounced_give_what_the_naive_interpreter_gives() {
     assert_eq!(read > 0, is_past);
 }
 
-/// What memory is to keep, or has, comes through it, and who insists on cuFile has it.
+/// Blocks that host memory is to keep, or has, come through it. An explicit request for cuFile has
+/// precedence.
 #[test]
 fn what_is_kept_goes_through_the_host() {
     use RequestedPath::{Auto, Buffered, HostDirect};
@@ -109,7 +112,7 @@ fn what_is_kept_goes_through_the_host() {
             let Some(files) = read_by(reads, cache_bytes) else { return };
             let images = By::new(path);
             let answer = run(&executor, &files, &program, &images).unwrap();
-            // Before the host's cache has any of it for the CPU.
+            // The block cache does not have the data for the CPU yet.
             let carried = images.carried();
             assert_eq!(
                 carried.brought.as_ref().map(|brought| brought.path),
@@ -118,7 +121,7 @@ fn what_is_kept_goes_through_the_host() {
             );
             let is_past_host = !matches!(taken, None | Some(TakenPath::Staged));
             assert_eq!(carried.read_bytes > 0, is_past_host);
-            // And there it is.
+            // Now it has the data.
             let has = files.source.stored_place(0, PACKED).is_none();
             assert_eq!(has, cache_bytes > 0 && !is_past_host, "{reads:?}, {cache_bytes}, {path:?}");
             assert_eq!(rows_of(&answer.chunks), expected(&files, &program));
@@ -126,7 +129,7 @@ fn what_is_kept_goes_through_the_host() {
         let Some(files) = files() else { return };
         let error = run(&executor, &files, &program, &By::new(DevicePath::Direct)).unwrap_err();
         assert!(error.to_string().contains("gpu.path = 'direct'"), "{error}");
-        // As the file was opened, if nobody says how.
+        // Without a path of the cache, the path by which the file was opened applies.
         let Some(files) = opened_as(|file| Arc::new(file)) else { return };
         let images = By::new(DevicePath::Staged);
         run(&executor, &files, &program, &images).unwrap();
@@ -135,7 +138,7 @@ fn what_is_kept_goes_through_the_host() {
     is_clean(machine);
 }
 
-/// Where cuFile is direct, it is left to it.
+/// If cuFile is direct, it reads the data.
 #[test]
 fn what_can_go_straight_is_not_bounced() {
     let (machine, context) = Machine::start();
@@ -152,7 +155,7 @@ fn what_can_go_straight_is_not_bounced() {
     is_clean(machine);
 }
 
-/// Little is not worth a kernel that nobody may have compiled.
+/// Little data is not worth the verification kernel, which may not be compiled yet.
 #[test]
 fn with_little_to_bring_nobody_looks() {
     let (machine, context) = Machine::start();
@@ -166,7 +169,7 @@ fn with_little_to_bring_nobody_looks() {
     is_clean(machine);
 }
 
-/// The device finds it, and the host says what it is, as the CPU does.
+/// The device detects the error, and the host describes it, as the CPU does.
 #[test]
 fn a_flipped_bit_is_the_cpus_error() {
     let (machine, context) = Machine::start();
@@ -193,7 +196,7 @@ fn a_flipped_bit_is_the_cpus_error() {
                 assert!(error.to_string().contains("do not match their checksum"), "{error}");
             }
         }
-        // What is forged well enough is found by its zone map, as by cuFile.
+        // A good forgery is detected by its zone map, as with cuFile.
         let Some(files) = files() else { return };
         let segment = Arc::clone(&files.segments[0]);
         let (_, chunk) = chunks(&segment, PACKED, 1)[0];
@@ -220,26 +223,26 @@ fn whatever_fails_on_the_way_is_an_error_of_the_device() {
     is_clean(machine);
 }
 
-/// What a read comes to.
+/// Outcome of a read.
 #[derive(Clone, Copy, Debug)]
 enum Comes {
     /// An error of the system.
     To(i32),
-    /// What is there, but that somebody cancels the query.
+    /// The data, while the query is cancelled.
     AndCancels,
 }
 
-/// A read of files that comes to something, once somebody says so.
+/// A read of files with a specified outcome, once one is set.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Its number, and to what.
+    /// The number of the read, and its outcome.
     of: Mutex<Option<(u64, Comes)>>,
     calls: AtomicU64,
     cancelled: AtomicBool,
 }
 
 impl Turn {
-    /// From the next read on.
+    /// Sets the outcome. Reads are counted from the next one on.
     fn set(&self, of: Option<(u64, Comes)>) {
         *self.of.lock().unwrap() = of;
         self.calls.store(0, SeqCst);
@@ -274,7 +277,7 @@ impl ReadAt for Turned {
     }
 }
 
-/// Whichever read it is.
+/// The outcome may affect any of the reads.
 #[test]
 fn what_the_system_answers_is_told_or_made_good() {
     let (machine, context) = Machine::start();
@@ -302,7 +305,7 @@ fn what_the_system_answers_is_told_or_made_good() {
         }
         let cancelled = run(Some((2, Comes::AndCancels)));
         assert!(matches!(cancelled, Err(Error::Pipeline(PipelineError::Cancelled))), "{cancelled:?}");
-        // Those that were being made, and no others.
+        // Only the reads in progress were made.
         assert!(turn.calls.load(SeqCst) < reads);
         assert_eq!(run(None).unwrap().0, expected);
     }
