@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use onehop_governor::{Counting, set_purge};
+use onehop_governor::{Counting, set_purge, start_with_small_pages};
 use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
@@ -15,7 +15,7 @@ static ALLOCATOR: Counting<Jemalloc> = Counting::new(Jemalloc);
 /// Free pages go back after ten seconds, by a thread of jemalloc's: the tables of the next query are made of
 /// them. If they exceed the governor's share of the limit, it gives them back at once. Huge pages: a query
 /// over millions of rows fills tables of megabytes, and a fault for each 4 KiB of those took a third of its
-/// time.
+/// time. The governor turns them off while the largest limit is small.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static CONFIGURATION: Option<&c_char> = Some(
     // SAFETY: the text ends with a zero, and lives as long as the process.
@@ -32,6 +32,7 @@ fn purge() {
 }
 
 fn main() {
+    start_with_small_pages();
     set_purge(purge);
     onehop::leave(onehop::command(std::env::args_os()))
 }

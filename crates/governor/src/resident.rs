@@ -16,7 +16,7 @@ use std::sync::atomic::{
 };
 use std::thread;
 
-use crate::{account, memory};
+use crate::{account, memory, pages};
 
 /// Divisor of the largest limit for the free memory that the allocator may keep: one thirty-second.
 const KEPT_PART: u64 = 32;
@@ -96,7 +96,9 @@ pub(crate) fn look(is_idle: bool) {
     }
     if let Some(mut seen) = see() {
         let least = LEAST.fetch_min(seen.anonymous, Relaxed).min(seen.anonymous);
-        let kept = match account::largest_limit() {
+        let limit = account::largest_limit();
+        pages::choose(limit);
+        let kept = match limit {
             _ if is_idle => 0,
             0 => KEPT_BYTES,
             limit => limit / KEPT_PART,
