@@ -8,8 +8,8 @@ use std::path::Path;
 
 use onehop_io::Volume;
 use onehop_io::rados::fs::Id;
-use onehop_store::medium::NamedFile;
-use rustix::fs::{FlockOperation, flock};
+use onehop_store::medium::{Moment, NamedFile};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::catalog::{self, Catalog};
 use crate::rights::Access;
@@ -159,7 +159,11 @@ impl Names {
     /// One of them is not to be found.
     pub fn new(path: &Path, lock: &Lock) -> Result<Self> {
         let of = |name: &Path, file: &dyn AsFd| NamedFile::new(name, file.as_fd()).map_err(|e| cannot_look(name, e));
-        let opened = |name: &Path| File::open(name).map_err(|e| cannot_look(name, e)).and_then(|file| of(name, &file));
+        // By no more than their paths: a file that is opened is an event for those who watch it.
+        let opened = |name: &Path| {
+            let file = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            file.map_err(|e| cannot_look(name, e.into())).and_then(|file| of(name, &file))
+        };
         let segments = path.join(SEGMENTS_FOLDER);
         Ok(Self {
             directory: opened(path)?,
@@ -174,8 +178,9 @@ impl Names {
     /// # Errors
     /// [`ErrorKind::Io`] with what has happened to which file.
     pub fn check_commit(&self) -> Result<()> {
-        self.lock.check(0)?;
-        self.directory.check_not_replaced()?;
+        let now = Moment::now();
+        self.lock.check_at(now, 0)?;
+        self.directory.check_not_replaced_at(now)?;
         Ok(())
     }
 

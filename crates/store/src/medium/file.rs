@@ -77,8 +77,8 @@ impl File {
             // The length of devices is not what the system says here: one would be taken for a file without bytes.
             return Err(Error::Unknown { object: name, reason: "it is not a regular file".into() });
         }
-        let named =
-            NamedFile::new(path, &descriptor).map_err(|source| Error::io("look at the name of", &name, source))?;
+        let named = NamedFile::with_contents(path, &descriptor)
+            .map_err(|source| Error::io("look at the name of", &name, source))?;
         let system = rustix::fs::fstatfs(&descriptor).map_err(|source| failed("look at the file system of", source))?;
         let domain = if system.f_type as i64 == TMPFS_MAGIC { Domain::System } else { Domain::Device };
         Ok(Self {

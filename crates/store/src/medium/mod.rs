@@ -23,6 +23,7 @@ mod pmem;
 mod sim_file;
 #[cfg(any(test, feature = "crash-testing"))]
 mod sim_pmem;
+mod watch;
 
 use std::fmt;
 use std::ops::Range;
@@ -39,6 +40,7 @@ pub use pmem::{Emulation, Pmem};
 pub use sim_file::{SectorDurability, SimFile};
 #[cfg(any(test, feature = "crash-testing"))]
 pub use sim_pmem::{LineDurability, SimPmem, WordDurability};
+pub use watch::Moment;
 
 /// The unit in which a medium makes bytes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

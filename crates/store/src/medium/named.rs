@@ -4,19 +4,28 @@
 //! nothing of them is ever found again. A writer therefore looks at the name before it acknowledges anything.
 //!
 //! The directory is kept open and the name is looked up in it, so that a directory that moves does not matter.
+//!
+//! A file that can be [watched](super::watch) is looked at again after an event, and otherwise every 100 ms: a mount that hides a
+//! directory, and bytes written by a program that had the file open before, are no events.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
+use super::watch::{Moment, Report, Watch};
 use crate::{Error, Result};
 
 /// Device and inode: what a file is, whatever its name.
 type Identity = (u64, u64);
+
+/// The longest time that a watched file is not looked at.
+const LONGEST_UNSEEN: Duration = Duration::from_millis(100);
 
 /// What has happened to a file whose name is not there.
 const GONE: &str = "removed, or given another name,";
@@ -31,6 +40,19 @@ pub struct NamedFile {
     file: Identity,
     /// The symbolic link that the name was when the file was opened through it.
     link: Option<Identity>,
+    /// The file, if its contents are checked as well.
+    descriptor: Option<OwnedFd>,
+    watch: Option<Watch>,
+    /// The last look that found all in order, if there is a watch.
+    seen: Mutex<Option<Seen>>,
+}
+
+/// A look that found a file with its name.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The number of events before it.
+    changes: u64,
+    at: Instant,
 }
 
 impl NamedFile {
@@ -39,16 +61,34 @@ impl NamedFile {
     /// # Errors
     /// What the system says of the directory or the file.
     pub fn new(path: &Path, file: impl AsFd) -> io::Result<Self> {
+        Self::watched(path, file, Report::Links)
+    }
+
+    /// The same of a file whose contents are checked as well.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn with_contents(path: &Path, file: impl AsFd) -> io::Result<Self> {
+        let descriptor = Some(rustix::io::fcntl_dupfd_cloexec(&file, 0)?);
+        Ok(Self { descriptor, ..Self::watched(path, file, Report::Contents)? })
+    }
+
+    fn watched(path: &Path, file: impl AsFd, report: Report) -> io::Result<Self> {
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         let directory = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let name: OsString = path.file_name().unwrap_or(path.as_os_str()).into();
-        let file = identity(&rustix::fs::fstat(file)?);
+        let status = rustix::fs::fstat(&file)?;
         let named = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         let link = (FileType::from_raw_mode(named.st_mode) == FileType::Symlink).then(|| identity(&named));
-        Ok(Self { path: path.display().to_string(), directory, name, file, link })
+        let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+        let report = if is_directory { Report::Place } else { report };
+        // The name of a link is no name of the file.
+        let watch = if link.is_none() { Watch::new(&file, report) } else { None };
+        let (path, file, seen) = (path.display().to_string(), identity(&status), Mutex::default());
+        Ok(Self { path, directory, name, file, link, descriptor: None, watch, seen })
     }
 
     /// Whether the name leads to the file, and the file has `bytes` at least.
@@ -56,9 +96,46 @@ impl NamedFile {
     /// # Errors
     /// [`Error::Displaced`] if not; [`Error::Io`] if the system does not tell.
     pub fn check(&self, bytes: u64) -> Result<()> {
+        self.check_at(Moment::now(), bytes)
+    }
+
+    /// The same, given what the system has reported.
+    ///
+    /// # Errors
+    /// As of [`check`](Self::check).
+    pub fn check_at(&self, now: Moment, bytes: u64) -> Result<()> {
+        if self.is_unchanged(now) {
+            return self.check_open_length(bytes);
+        }
         match self.look(AtFlags::SYMLINK_NOFOLLOW)? {
-            Some(named) => self.check_named(&named, bytes),
-            None => Err(self.displaced(GONE)),
+            Some(named) => self.check_named(&named, bytes)?,
+            None => return Err(self.displaced(GONE)),
+        }
+        self.saw(now);
+        Ok(())
+    }
+
+    /// Returns true if the system reports no change since the last look that found all in order.
+    pub fn is_unchanged(&self, now: Moment) -> bool {
+        let Some(changes) = now.changes.filter(|_| self.watch.is_some()) else { return false };
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.is_some_and(|seen| seen.changes == changes && now.at.saturating_duration_since(seen.at) < LONGEST_UNSEEN)
+    }
+
+    /// Notes that all was in order, after the system had reported `now`.
+    fn saw(&self, now: Moment) {
+        let seen = now.changes.map(|changes| Seen { changes, at: now.at });
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+
+    /// Checks the length of the open file, which the system reports no change of.
+    fn check_open_length(&self, bytes: u64) -> Result<()> {
+        let Some(descriptor) = self.descriptor.as_ref().filter(|_| bytes > 0) else { return Ok(()) };
+        // Cheaper than a stat. The offset is of no use: reads and writes have positions of their own.
+        match rustix::fs::seek(descriptor, SeekFrom::End(0)) {
+            Ok(len) if len < bytes => Err(self.cut(bytes, len)),
+            Ok(_) => Ok(()),
+            Err(e) => Err(Error::io("look at", &self.path, e)),
         }
     }
 
@@ -66,8 +143,15 @@ impl NamedFile {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub fn check_not_replaced(&self) -> Result<()> {
-        self.look(AtFlags::SYMLINK_NOFOLLOW)?.map_or(Ok(()), |named| self.check_named(&named, 0))
+    pub fn check_not_replaced_at(&self, now: Moment) -> Result<()> {
+        if self.is_unchanged(now) {
+            return Ok(());
+        }
+        // A name that is given to another file is no event of this one.
+        let Some(named) = self.look(AtFlags::SYMLINK_NOFOLLOW)? else { return Ok(()) };
+        self.check_named(&named, 0)?;
+        self.saw(now);
+        Ok(())
     }
 
     fn check_named(&self, named: &Stat, bytes: u64) -> Result<()> {
@@ -84,9 +168,13 @@ impl NamedFile {
         }
         let len = found.st_size as u64;
         if len < bytes {
-            return Err(self.displaced(&format!("cut from {bytes} bytes to {len}")));
+            return Err(self.cut(bytes, len));
         }
         Ok(())
+    }
+
+    fn cut(&self, bytes: u64, len: u64) -> Error {
+        self.displaced(&format!("cut from {bytes} bytes to {len}"))
     }
 
     /// The error of a file to which `what` has happened.
