@@ -102,8 +102,8 @@ pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use executors::{Executor, Executors, front, workers};
 pub use explanation::{
     DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
-    GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
-    Totals as ExplainTotals,
+    GroupFacts, JoinFacts, Node, PartitionFacts, PassRun, PipelineTimes, PlacementFacts, PlanChange, RowFacts, Sampled,
+    ScanFacts, TopFacts, Totals as ExplainTotals,
 };
 pub use files::json::values::writer as json_writer;
 pub use parameter::{Temporal, Value};

@@ -11,10 +11,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
-use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, TableObject,
-    UnaryOperator, Value, Values,
+    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, TableObject, UnaryOperator, Value, Values,
 };
 
 use crate::catalog::row::{Cell, EncodedRows};
@@ -117,8 +115,8 @@ enum Slot {
 
 impl Template {
     /// Of a statement whose parameters are `$1`, `$2` ...; `None` for any that is no such `INSERT`.
-    pub fn of(statement: &DataFusionStatement) -> Option<Self> {
-        let Plain { table, columns, rows } = plain(insert_of(statement)?)?;
+    pub fn of(insert: &Insert) -> Option<Self> {
+        let Plain { table, columns, rows } = plain(insert)?;
         let rows = rows.iter().map(|row| row.content.iter().map(slot).collect()).collect::<Option<_>>()?;
         Some(Self { table, columns, rows })
     }
@@ -174,12 +172,6 @@ fn slot(expr: &Expr) -> Option<Slot> {
         Literal::Text(text) => text.into(),
         Literal::Truth(truth) => truth.into(),
     }))
-}
-
-/// A statement of the parser's, if it is one of these.
-pub(crate) fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
-    let DataFusionStatement::Statement(sql) = statement else { return None };
-    if let Sql::Insert(insert) = &**sql { Some(insert) } else { None }
 }
 
 /// An INSERT that has nothing else.
@@ -349,14 +341,22 @@ mod tests {
     use arrow::array::RecordBatch;
     use arrow::datatypes::Field;
     use arrow::util::pretty::pretty_format_batches;
-    use datafusion::sql::parser::DFParser;
+    use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
+    use datafusion::sql::sqlparser::ast::Statement as Sql;
 
     use super::*;
     use crate::catalog::row::Decoder;
 
-    fn rows_of_text(text: &str) -> Option<RecordBatch> {
+    /// The INSERT that a text is; `None` for any other statement.
+    fn insert(text: &str) -> Option<Insert> {
         let statement = DFParser::parse_sql(text).unwrap().pop_front().unwrap();
-        let Plain { columns, rows, .. } = plain(insert_of(&statement)?)?;
+        let DataFusionStatement::Statement(sql) = statement else { return None };
+        if let Sql::Insert(insert) = *sql { Some(insert) } else { None }
+    }
+
+    fn rows_of_text(text: &str) -> Option<RecordBatch> {
+        let insert = insert(text)?;
+        let Plain { columns, rows, .. } = plain(&insert)?;
         let literals = rows.iter().map(|row| row.content.iter().map(literal));
         encoded(literals, &columns, &schema()).as_ref().map(decoded)
     }
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn parameters_are_where_they_are_mentioned() {
-        let of = |text: &str| Template::of(&DFParser::parse_sql(text).unwrap().pop_front().unwrap());
+        let of = |text: &str| Template::of(&insert(text)?);
         let template = of("INSERT INTO x (t, a) VALUES ($2, $1), ('b', -3), ($2, $3)").unwrap();
         let given = [1.into(), "one".into(), 2.into()];
         let rows = template.encoded(&given, &schema()).unwrap();

@@ -16,11 +16,11 @@
 //! catalog's. The lock is the operating system's, so that it cannot outlive
 //! its process: exclusive for writing, shared for reading.
 
-use std::future::poll_fn;
+mod commit;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onehop_ceph::{Authority, Connections};
@@ -28,10 +28,10 @@ use onehop_io::rados::FileSystem;
 use onehop_io::{Hop, Ledger, LedgerSnapshot, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, OriginRecord};
+use onehop_store::Committed;
 use onehop_store::mutant::skips;
-use onehop_store::{Committed, Pending, Turn};
-use tokio::runtime::{Handle, RuntimeFlavor};
 
+pub(crate) use self::commit::Commit;
 use crate::arrays::export::Exports;
 use crate::catalog::{self, Catalog, CatalogStore, Change, Place, SegmentPlace};
 use crate::directory::{
@@ -52,7 +52,7 @@ use crate::segments::OwnSegments;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
-use crate::task::{self, spawn_blocking};
+use crate::task;
 use crate::writer::{WriterPlace, Writing};
 use crate::{Activity, Error, ErrorKind, Observer, Query, Result};
 
@@ -711,17 +711,6 @@ impl Database {
     }
 }
 
-/// A commit that is in order. Whether it is waited for or not, what it mentions may be durable from now on.
-#[derive(Debug)]
-#[must_use = "a commit is durable, and seen, when it has been waited for"]
-pub(crate) struct Commit {
-    database: Database,
-    pending: Pending,
-    after: Arc<Snapshot>,
-    /// The commit records the life of this process.
-    has_life: bool,
-}
-
 /// Names of segments that changes bring into a catalog.
 fn brought_segments<'a>(changes: &'a [Change], catalog: &'a Catalog) -> Vec<&'a str> {
     let brought = changes.iter().flat_map(|change| match change {
@@ -752,76 +741,4 @@ fn own_segments(
     orphans.collect(&**root, &*folder)?;
     let forgotten = orphans.removed.into_iter().chain(orphans.gone).collect();
     Ok(Some(Arc::new(OwnSegments::new(folder, names, Life::begin(store.identity()?)?, forgotten))))
-}
-
-/// What a thread that has others to look after waits for storage at most, rather than to wake another for that.
-const SHORT_FLUSH: Duration = Duration::from_micros(500);
-
-impl Commit {
-    /// Waits until it is durable, and shows it to readers. What the store has written for it is counted.
-    pub fn wait_blocking(self, ledger: &Ledger) -> Result<()> {
-        let Self { database, pending, after, has_life } = self;
-        let written_bytes = match skips("commit.wait") {
-            true => 0,
-            false => database.known_of(pending.wait())?.written_bytes,
-        };
-        if skips("commit.names-first") {
-            database.inner.segments.sync()?;
-        }
-        database.check_names()?;
-        if let Some(own) = database.inner.own.as_ref().filter(|_| has_life) {
-            own.life().is_durable();
-        }
-        database.count_written(usize::try_from(written_bytes).unwrap_or(usize::MAX), ledger);
-        database.publish(after);
-        Ok(())
-    }
-
-    /// The same without keeping the runtime's threads from other work. Dropped, it is still done.
-    pub async fn wait(self, ledger: &Arc<Ledger>) -> Result<()> {
-        // A thread that came from outside to wait for one future is none of these: another would only have to be woken, which
-        // takes as long as some devices take for a commit.
-        let is_from_outside = tokio::task::try_id().is_none()
-            && Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if is_from_outside {
-            return self.wait_blocking(ledger);
-        }
-        let mut waited = Waited { commit: Some(self), ledger: Arc::clone(ledger) };
-        let turn = poll_fn(|context| waited.poll_turn(context)).await;
-        let Some(commit) = waited.commit.take() else { return Ok(()) };
-        let is_short = match turn {
-            Turn::Known => true,
-            // Where others take part, this thread is better used to have them hand over meanwhile.
-            Turn::Flush { expected, shared } => task::is_here() && shared <= 1 && expected <= SHORT_FLUSH,
-        };
-        if is_short {
-            return commit.wait_blocking(ledger);
-        }
-        let ledger = Arc::clone(ledger);
-        let waiting = spawn_blocking(move || commit.wait_blocking(&ledger)).await;
-        waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
-    }
-}
-
-/// A commit that a task waits for.
-struct Waited {
-    commit: Option<Commit>,
-    ledger: Arc<Ledger>,
-}
-
-impl Waited {
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
-        self.commit.as_mut().map_or(Poll::Ready(Turn::Known), |commit| commit.pending.poll_turn(context))
-    }
-}
-
-impl Drop for Waited {
-    /// Nobody waits for it any more, and readers are to see it all the same.
-    fn drop(&mut self) {
-        if let (Some(commit), Ok(_)) = (self.commit.take(), Handle::try_current()) {
-            let ledger = Arc::clone(&self.ledger);
-            // Whoever it would be told to is gone. What has gone wrong is kept for those who commit next.
-            drop(spawn_blocking(move || commit.wait_blocking(&ledger).ok()));
-        }
-    }
 }

@@ -9,8 +9,8 @@ use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DevicePipeline, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes,
-    PlacementFacts, Sampled, ScanFacts, TopFacts,
+    DevicePipeline, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PassRun,
+    PipelineTimes, PlacementFacts, Sampled, ScanFacts, TopFacts,
 };
 
 const SCHEMA_VERSION: u64 = 1;
@@ -32,6 +32,13 @@ pub(super) fn json(explanation: &Explanation) -> Value {
         all.insert("run_seconds".into(), seconds(totals.run_time));
         all.insert("ledger".into(), ledger(&totals.ledger));
         all.insert("copy_amplification".into(), totals.ledger.copy_amplification().into());
+    }
+    if let (false, Value::Object(all)) = (explanation.passes.is_empty(), &mut all) {
+        let pass = |run: &PassRun| {
+            let change = run.change.as_ref().map(|change| json!({ "before": change.before, "after": change.after }));
+            json!({ "stage": run.stage, "pass": run.pass, "seconds": seconds(run.time), "change": change })
+        };
+        all.insert("passes".into(), explanation.passes.iter().map(pass).collect());
     }
     all
 }

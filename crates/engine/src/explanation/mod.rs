@@ -63,6 +63,30 @@ pub struct Explanation {
     pub fails: Option<String>,
     /// What came of it, if it was run.
     pub totals: Option<Totals>,
+    /// The passes that its plan went through, if they were logged.
+    pub passes: Vec<PassRun>,
+}
+
+/// A run of a pass over a plan.
+#[derive(Clone, Debug)]
+pub struct PassRun {
+    /// The stage: `analyzer`, `optimizer` or `physical`.
+    pub stage: &'static str,
+    /// The name of the pass, as in `onehop_passes`.
+    pub pass: String,
+    /// The time that it took.
+    pub time: Duration,
+    /// The plan before and after it, if plans are logged and it changed this one.
+    pub change: Option<PlanChange>,
+}
+
+/// A plan before and after a pass, in DataFusion's indented form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanChange {
+    /// Before the pass.
+    pub before: String,
+    /// After the pass.
+    pub after: String,
 }
 
 /// What came of a whole query.
@@ -373,6 +397,12 @@ impl Explanation {
     /// For people, in lines.
     pub fn text(&self) -> String {
         text::text(self)
+    }
+
+    /// Returns a line for each pass that the plan went through, and the plan after each pass that
+    /// changed it. Empty if the passes were not logged.
+    pub fn passes_text(&self) -> String {
+        text::passes(&self.passes)
     }
 
     /// As a page that stands by itself: one file, which loads nothing.

@@ -8,7 +8,7 @@ use onehop_pipeline::backend::{Brought, Compiled, Streamed, TakenPath};
 use onehop_segment::AheadFacts;
 
 use super::{
-    DevicePipeline, DeviceScan, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts,
+    DevicePipeline, DeviceScan, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PassRun,
     PipelineTimes, PlacementFacts, Sampled, ScanFacts, TopFacts, Totals,
 };
 use crate::units::{bytes, count, plural, rate, time};
@@ -27,6 +27,9 @@ pub(super) fn text(explanation: &Explanation) -> String {
         for (name, line) in summary(totals) {
             let _ = writeln!(out, "{name:<8}{line}");
         }
+        if !explanation.passes.is_empty() {
+            let _ = writeln!(out, "{:<8}{}", "passes", pass_summary(&explanation.passes));
+        }
     }
     if let Some(reason) = &explanation.fails {
         let _ = write!(out, "\nwould fail: {reason}\n");
@@ -35,6 +38,37 @@ pub(super) fn text(explanation: &Explanation) -> String {
         out.push('\n');
         for reason in &explanation.not_fused {
             let _ = writeln!(out, "not fused: {reason}");
+        }
+    }
+    out
+}
+
+/// The passes that are named in a summary.
+const MOST_NAMED_PASSES: usize = 3;
+
+/// Returns the time of all passes, and those that took longest.
+fn pass_summary(passes: &[PassRun]) -> String {
+    let mut by_pass: Vec<(&str, Duration)> = Vec::new();
+    for run in passes {
+        match by_pass.iter_mut().find(|(pass, _)| *pass == run.pass) {
+            Some((_, sum)) => *sum += run.time,
+            None => by_pass.push((&run.pass, run.time)),
+        }
+    }
+    by_pass.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    let all = passes.iter().map(|run| run.time).sum();
+    let longest = by_pass.iter().take(MOST_NAMED_PASSES).map(|(pass, sum)| format!("{pass} {}", time(*sum)));
+    format!("{} in {}, longest {}", by_pass.len(), time(all), longest.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns a line for each run of a pass, with the plan below it if the pass changed it.
+pub(super) fn passes(passes: &[PassRun]) -> String {
+    let width = passes.iter().map(|run| run.pass.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for PassRun { stage, pass, time: took, change } in passes {
+        let _ = writeln!(out, "{stage:<10}{pass:<width$}  {}", time(*took));
+        for line in change.iter().flat_map(|change| change.after.lines()) {
+            let _ = writeln!(out, "          {line}");
         }
     }
     out

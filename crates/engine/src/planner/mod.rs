@@ -83,6 +83,7 @@ mod outer_aggregates;
 mod outer_constants;
 mod output_names;
 mod own_memory;
+mod pass_log;
 mod passes;
 mod postgres_catalogs;
 mod printer;
@@ -173,7 +174,8 @@ pub(crate) use self::named_arguments::LEARNING;
 pub(crate) use self::nesting::check_plan;
 pub(crate) use self::nesting::settle;
 pub(crate) use self::one_nan::ONE_NAN;
-pub(crate) use self::passes::{PhysicalPass, table as passes_table};
+pub(crate) use self::pass_log::PassLog;
+pub(crate) use self::passes::{Disabled as DisabledPasses, PhysicalPass, table as passes_table};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::refused::check_table;
 use self::retries::Hints;
@@ -194,8 +196,10 @@ use crate::{Error, ErrorKind, Result, query};
 pub(crate) fn configure(
     mut config: SessionConfig,
     builder: SessionStateBuilder,
+    disabled: &DisabledPasses,
     physical: fn(PhysicalPass) -> PhysicalPass,
 ) -> Result<SessionStateBuilder> {
+    let of_operators = passes::physical(disabled)?.into_iter().map(physical).map(pass_log::logged);
     let options = config.options_mut();
     // 0.1 is a decimal, as in PostgreSQL and DuckDB: a double is not the value that a DECIMAL column holds.
     options.sql_parser.parse_float_as_decimal = true;
@@ -204,9 +208,9 @@ pub(crate) fn configure(
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut builder = builder
         .with_config(config)
-        .with_analyzer_rules(passes::analyzer()?)
-        .with_optimizer_rules(passes::optimizer()?)
-        .with_physical_optimizer_rules(passes::physical()?.into_iter().map(physical).collect())
+        .with_analyzer_rules(passes::analyzer(disabled)?)
+        .with_optimizer_rules(passes::optimizer(disabled)?)
+        .with_physical_optimizer_rules(of_operators.collect())
         .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
     let functions = builder.aggregate_functions().get_or_insert_default();
@@ -378,7 +382,7 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
     match planned {
         // EXPLAIN VERBOSE shows the analysis.
         plan @ (LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_)) => Ok(plan),
-        plan => state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}),
+        plan => pass_log::analyzed(state, plan),
     }
 }
 
@@ -471,7 +475,7 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
 
 /// Optimizes a plan.
 pub(crate) fn optimize(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
-    let optimized = bounded_calls::folding_little(|| state.optimize(plan));
+    let optimized = bounded_calls::folding_little(|| pass_log::optimized(state, plan));
     optimized.map_err(|e| subquery_errors::explained(e, plan))
 }
 
@@ -681,7 +685,12 @@ mod tests {
 
     pub fn state() -> SessionState {
         crate::learn::configure(
-            crate::query_planner::configure(SessionConfig::new(), SessionStateBuilder::new()).unwrap(),
+            crate::query_planner::configure(
+                SessionConfig::new(),
+                SessionStateBuilder::new(),
+                &DisabledPasses::default(),
+            )
+            .unwrap(),
         )
         .build()
     }

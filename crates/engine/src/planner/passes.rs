@@ -20,6 +20,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use super::*;
+use crate::Rule;
+use crate::error::nearest;
 use crate::system_columns::{numbers, optional_text, text};
 
 pub(super) type AnalyzerPass = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -306,31 +308,81 @@ static KEPT_WHOLE: &[Wrapper<PhysicalPass>] =
 ///
 /// # Errors
 /// See [`assembled`].
-pub(super) fn analyzer() -> Result<Vec<AnalyzerPass>> {
-    assembled(ANALYZER, Analyzer::new().rules, |rule| rule.name())
+pub(super) fn analyzer(disabled: &Disabled) -> Result<Vec<AnalyzerPass>> {
+    assembled(ANALYZER, Analyzer::new().rules, disabled, |rule| rule.name())
 }
 
 /// The rules of a session's optimizer.
 ///
 /// # Errors
 /// See [`assembled`].
-pub(super) fn optimizer() -> Result<Vec<OptimizerPass>> {
-    assembled(OPTIMIZER, Optimizer::new().rules, |rule| rule.name())
+pub(super) fn optimizer(disabled: &Disabled) -> Result<Vec<OptimizerPass>> {
+    assembled(OPTIMIZER, Optimizer::new().rules, disabled, |rule| rule.name())
 }
 
 /// The rules over a session's operators.
 ///
 /// # Errors
 /// See [`assembled`].
-pub(super) fn physical() -> Result<Vec<PhysicalPass>> {
-    assembled(PHYSICAL, PhysicalOptimizer::new().rules, |rule| rule.name())
+pub(super) fn physical(disabled: &Disabled) -> Result<Vec<PhysicalPass>> {
+    assembled(PHYSICAL, PhysicalOptimizer::new().rules, disabled, |rule| rule.name())
 }
 
-/// The rules of a table, with DataFusion's in their places; without those that are [left out](without).
+/// Names of passes that a session leaves out: the setting `debug.disable_pass`.
+#[derive(Debug, Default)]
+pub(crate) struct Disabled(Vec<String>);
+
+impl Disabled {
+    /// Reads a list of names, with commas between.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is no pass of a name, with the nearest one.
+    pub fn parse(names: &str) -> Result<Self> {
+        let names: Vec<String> = names.split(',').map(|name| name.trim().to_string()).collect();
+        let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        let known = all_names();
+        match names.iter().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(Self(names)),
+            Some(unknown) => {
+                let error = Error::new(ErrorKind::Invalid, format!("there is no pass \"{unknown}\""));
+                Err(error.breaking(Rule::Setting).with_hint(match nearest(unknown, known.into_iter()) {
+                    Some(name) => format!("did you mean \"{name}\"? onehop_passes lists all"),
+                    None => "SELECT pass FROM onehop_passes lists all".to_string(),
+                }))
+            }
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|disabled| disabled == name)
+    }
+}
+
+/// The names of all passes and wrappers.
+fn all_names() -> Vec<&'static str> {
+    fn names<R>(table: &'static [Entry<R>]) -> impl Iterator<Item = &'static str> {
+        table.iter().flat_map(|entry| {
+            let wrappers = match &entry.kind {
+                Ours(..) => &[],
+                DataFusions(wrappers) => *wrappers,
+            };
+            std::iter::once(entry.name).chain(wrappers.iter().map(|wrapper| wrapper.name))
+        })
+    }
+    names(ANALYZER).chain(names(OPTIMIZER)).chain(names(PHYSICAL)).collect()
+}
+
+/// The rules of a table, with DataFusion's in their places; without those that are [left out](without)
+/// or `disabled`.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`] if DataFusion has other rules than the table, or the same in another order.
-fn assembled<R>(table: &[Entry<R>], datafusion: Vec<R>, name: impl Fn(&R) -> &str) -> Result<Vec<R>> {
+fn assembled<R>(
+    table: &[Entry<R>],
+    datafusion: Vec<R>,
+    disabled: &Disabled,
+    name: impl Fn(&R) -> &str,
+) -> Result<Vec<R>> {
     let differs = |listed: &str, found: &str| {
         let message = format!(
             "DataFusion's rules are not those of planner/passes.rs: that lists {listed}, and DataFusion has {found}. \
@@ -342,15 +394,17 @@ fn assembled<R>(table: &[Entry<R>], datafusion: Vec<R>, name: impl Fn(&R) -> &st
     let mut rules = Vec::with_capacity(table.len());
     for Entry { name: listed, kind } in table {
         match kind {
-            Ours(make, ..) if keeps(correction_of(listed)) => rules.push(make()),
+            Ours(make, ..) if keeps(correction_of(listed)) && !disabled.has(listed) => rules.push(make()),
             Ours(..) => {}
             DataFusions(wrappers) => {
                 let rule = rest.next().ok_or_else(|| differs(listed, "no more"))?;
                 if name(&rule) != *listed {
                     return Err(differs(listed, name(&rule)));
                 }
-                let kept = wrappers.iter().filter(|wrapper| keeps(wrapper.name));
-                rules.push(kept.fold(rule, |rule, wrapper| (wrapper.wrap)(rule)));
+                let kept = wrappers.iter().filter(|wrapper| keeps(wrapper.name) && !disabled.has(wrapper.name));
+                if !disabled.has(listed) {
+                    rules.push(kept.fold(rule, |rule, wrapper| (wrapper.wrap)(rule)));
+                }
             }
         }
     }
@@ -496,9 +550,30 @@ mod tests {
 
     #[test]
     fn passes_stand_where_they_say() {
-        check(ANALYZER, &analyzer().unwrap(), |rule| rule.name());
-        check(OPTIMIZER, &optimizer().unwrap(), |rule| rule.name());
-        check(PHYSICAL, &physical().unwrap(), |rule| rule.name());
+        let all = Disabled::default();
+        check(ANALYZER, &analyzer(&all).unwrap(), |rule| rule.name());
+        check(OPTIMIZER, &optimizer(&all).unwrap(), |rule| rule.name());
+        check(PHYSICAL, &physical(&all).unwrap(), |rule| rule.name());
+    }
+
+    #[test]
+    fn each_pass_can_be_left_out() {
+        let names = |disabled: &Disabled| {
+            let mut names: Vec<String> = Vec::new();
+            names.extend(analyzer(disabled).unwrap().iter().map(|rule| rule.name().to_string()));
+            names.extend(optimizer(disabled).unwrap().iter().map(|rule| rule.name().to_string()));
+            names.extend(physical(disabled).unwrap().iter().map(|rule| rule.name().to_string()));
+            names
+        };
+        let all = names(&Disabled::default());
+        for name in all_names() {
+            let others: Vec<&String> = all.iter().filter(|other| *other != name).collect();
+            assert_eq!(names(&Disabled::parse(name).unwrap()).iter().collect::<Vec<_>>(), others, "{name}");
+        }
+        assert_eq!(names(&Disabled::parse(" , type_coercion,refused_casts ,").unwrap()).len(), all.len() - 2);
+        let error = Disabled::parse("lossy_cast").unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Invalid, "there is no pass \"lossy_cast\""));
+        assert_eq!(error.hint(), Some("did you mean \"lossy_casts\"? onehop_passes lists all"));
     }
 
     #[test]
@@ -506,17 +581,19 @@ mod tests {
         let renamed = |from: usize, to: usize| {
             let mut rules = Optimizer::new().rules;
             rules.swap(from, to);
-            assembled(OPTIMIZER, rules, |rule| rule.name()).map(|_| ()).unwrap_err().to_string()
+            assembled(OPTIMIZER, rules, &Disabled::default(), |rule| rule.name()).map(|_| ()).unwrap_err().to_string()
         };
         let message = renamed(0, 1);
         assert!(message.contains("lists rewrite_set_comparison, and DataFusion has optimize_unions"), "{message}");
         let mut rules = Optimizer::new().rules;
         rules.pop();
-        let message = assembled(OPTIMIZER, rules, |rule| rule.name()).map(|_| ()).unwrap_err().to_string();
+        let message =
+            assembled(OPTIMIZER, rules, &Disabled::default(), |rule| rule.name()).map(|_| ()).unwrap_err().to_string();
         assert!(message.contains("lists optimize_projections, and DataFusion has no more"), "{message}");
         let mut rules = Analyzer::new().rules;
         rules.extend(Analyzer::new().rules);
-        let message = assembled(ANALYZER, rules, |rule| rule.name()).map(|_| ()).unwrap_err().to_string();
+        let message =
+            assembled(ANALYZER, rules, &Disabled::default(), |rule| rule.name()).map(|_| ()).unwrap_err().to_string();
         assert!(message.contains("lists no more, and DataFusion has resolve_grouping_function"), "{message}");
     }
 }

@@ -356,6 +356,7 @@ impl Query {
             not_fused: explanation::reasons(&refused),
             fails: None,
             totals: Some(totals),
+            passes: Vec::new(),
         }
     }
 

@@ -18,6 +18,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 
 use crate::lower::{FusedPlanner, Optimized, lower};
+use crate::planner::DisabledPasses;
 use crate::query::Query;
 use crate::{Result, planner};
 
@@ -25,8 +26,12 @@ use crate::{Result, planner};
 ///
 /// # Errors
 /// DataFusion's rules are not those that the planner knows.
-pub(crate) fn configure(config: SessionConfig, builder: SessionStateBuilder) -> Result<SessionStateBuilder> {
-    let builder = planner::configure(config, builder, nothing_to_optimize::left_out)?;
+pub(crate) fn configure(
+    config: SessionConfig,
+    builder: SessionStateBuilder,
+    disabled: &DisabledPasses,
+) -> Result<SessionStateBuilder> {
+    let builder = planner::configure(config, builder, disabled, nothing_to_optimize::left_out)?;
     Ok(builder.with_query_planner(Arc::new(Planner)))
 }
 
@@ -63,7 +68,12 @@ async fn operators_of_optimized(
 
 /// DataFusion's operators of a plan, with what pipelines can run lowered to them.
 pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    state.create_physical_plan(plan).await.map_err(|e| planner::explained_subqueries(e, plan))
+    let operators = match plan {
+        // DataFusion shows the plan after each of its rules.
+        LogicalPlan::Explain(_) => state.create_physical_plan(plan).await,
+        plan => state.query_planner().create_physical_plan(&planner::optimize(state, plan)?, state).await,
+    };
+    operators.map_err(|e| planner::explained_subqueries(e, plan))
 }
 
 /// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.

@@ -25,6 +25,7 @@ use crate::learn::Learning;
 use crate::limits::Limits;
 use crate::new_names::check_new_name;
 use crate::place::Placing;
+use crate::planner::DisabledPasses;
 use crate::postgres::parameters::{Shared as Parameters, zone_in_arrow};
 use crate::postgres::{self, ClientFacts, Scope};
 use crate::prepared::Prepared;
@@ -33,7 +34,7 @@ use crate::relation::{Relation, Relations};
 use crate::resolve::Names as BoundNames;
 use crate::rights::Rights;
 use crate::runtimes::Runtimes;
-use crate::settings::{Setting, SettingSource, Settings, with_unit};
+use crate::settings::{DISABLE_PASS, Setting, SettingSource, Settings, with_unit};
 use crate::snapshot::Snapshot;
 use crate::spill::SpillFiles;
 use crate::template_cache::TemplateCache;
@@ -73,7 +74,7 @@ pub struct Session {
 }
 
 struct Base {
-    made_for: (usize, u64, PathBuf),
+    made_for: (usize, u64, PathBuf, String),
     /// What plans are run with.
     state: SessionState,
     /// The same with names that only statements which are planned can mention: a state is copied for every statement, name by
@@ -426,6 +427,9 @@ impl Session {
         match self.parameters.set(name, value)? {
             true => Ok(()),
             false => {
+                if name.eq_ignore_ascii_case(DISABLE_PASS) {
+                    DisabledPasses::parse(value)?;
+                }
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
                 Arc::make_mut(&mut settings).set(name, &with_unit(name, value), SettingSource::Session)
             }
@@ -611,8 +615,9 @@ impl Drop for CancelOnDrop {
 }
 
 impl Base {
-    fn key(settings: &Settings) -> (usize, u64, PathBuf) {
-        (settings.threads(), settings.memory_limit_bytes(), settings.temp_directory())
+    fn key(settings: &Settings) -> (usize, u64, PathBuf, String) {
+        let disabled = settings.disabled_passes().to_string();
+        (settings.threads(), settings.memory_limit_bytes(), settings.temp_directory(), disabled)
     }
 
     fn new(settings: &Settings, runtimes: &Runtimes) -> Result<Self> {
@@ -624,7 +629,9 @@ impl Base {
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(SpillFiles::new(settings.temp_directory())));
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
-        let state = files::json::configure(learn::configure(query_planner::configure(config, builder)?)).build();
+        let disabled = DisabledPasses::parse(settings.disabled_passes())?;
+        let builder = query_planner::configure(config, builder, &disabled)?;
+        let state = files::json::configure(learn::configure(builder)).build();
         let mut planning = state.clone();
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })

@@ -35,7 +35,7 @@ impl Statement {
     fn column_names(&self) -> ColumnNames {
         match self {
             Self::Modify(modify) => modify.column_names(),
-            Self::InsertReturning(insert) => insert.column_names(),
+            Self::Insert(insert) => insert.column_names(),
             Self::Other(statement) => match &**statement {
                 DataFusionStatement::Statement(sql) => match &**sql {
                     Sql::Query(query) => ColumnNames::of_query(query),
@@ -59,7 +59,7 @@ impl Statement {
                 StatementKind::Begin { is_immediate, is_read_only }
             }
             Self::Modify(modify) => modify.returns().map_or(StatementKind::Other, StatementKind::Returning),
-            Self::InsertReturning(_) => StatementKind::Returning("INSERT"),
+            Self::Insert(insert) if insert.returns() => StatementKind::Returning("INSERT"),
             Self::Transaction(
                 transaction::Control::Commit | transaction::Control::Rollback | transaction::Control::RollbackTo(_),
             ) => StatementKind::End,
@@ -118,7 +118,7 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
             Ok(Arc::clone(plan.schema().inner()))
         }
         Statement::Modify(modify) => modify.columns(context).await,
-        Statement::InsertReturning(insert) => insert.columns(context).await,
+        Statement::Insert(insert) => insert.columns(context).await,
         _ => Err(Error::new(ErrorKind::Internal, "a query came to be something else")),
     }
 }
@@ -131,7 +131,7 @@ async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context
             locking::take_out(&mut statement);
             *statement
         }
-        Statement::InsertReturning(insert) => insert.into_statement(),
+        Statement::Insert(insert) => insert.into_statement(),
         Statement::Modify(modify) => match modify.conditions() {
             Some(query) => DataFusionStatement::Statement(Box::new(Sql::Query(query))),
             None => return,
@@ -262,7 +262,7 @@ pub(crate) fn client(text: &str) -> Result<Prepared> {
     let statement = parse_tokens(prepared.unbound()?)?;
     let (kind, columns) = (statement.kind(), statement.column_names());
     let prepared = match &statement {
-        Statement::Other(statement) => prepared.with_template(crate::template::Template::of(statement)),
+        Statement::Insert(insert) => prepared.with_template(insert.template()),
         _ => prepared,
     };
     Ok(prepared.with_kind(kind).with_columns(columns))

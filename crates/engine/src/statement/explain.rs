@@ -1,7 +1,7 @@
-//! `EXPLAIN [ANALYZE] [FORMAT TEXT | JSON] query`, `EXPLAIN (ANALYZE, FORMAT JSON) query`.
+//! `EXPLAIN [ANALYZE] [VERBOSE] [FORMAT TEXT | JSON] query`, `EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON) query`.
 //!
-//! What is asked for in a format of DataFusion's (`FORMAT INDENT`, `TREE`, `PGJSON`, `GRAPHVIZ`), with `VERBOSE`, or of
-//! a statement that is no query, DataFusion explains: such a statement comes back from [`parse`] as it is.
+//! DataFusion explains in its own formats (`FORMAT INDENT`, `TREE`, `PGJSON`, `GRAPHVIZ`), and statements
+//! that are no query: [`parse`] leaves such a statement as it is.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +20,7 @@ use super::{Context, Statement, locking, parse_word};
 use crate::explain::{node_of, refused_devices};
 use crate::explanation::{self, ExplainMode, Explanation, Moment, Refusal, Totals};
 use crate::fusing::Fusing;
+use crate::planner::PassLog;
 use crate::query::{Output, Rows};
 use crate::settings::{Fallback, GpuMode};
 use crate::{Error, ErrorKind, Result};
@@ -29,6 +30,8 @@ use crate::{Error, ErrorKind, Result};
 pub(super) struct Explain {
     pub mode: ExplainMode,
     format: Format,
+    /// True if the passes over its plan are shown.
+    is_verbose: bool,
     pub query: Box<DataFusionStatement>,
 }
 
@@ -40,24 +43,28 @@ enum Format {
 
 /// What follows EXPLAIN, if all of it is ours; else nothing is consumed.
 pub(super) fn parse(parser: &mut DFParser<'_>) -> Result<Option<Statement>> {
-    let Some((mode, format)) = parser.parser.maybe_parse(options).map_err(|e| super::syntax::<()>(Err(e)))? else {
-        return Ok(None);
-    };
+    let options = parser.parser.maybe_parse(options).map_err(|e| super::syntax::<()>(Err(e)))?;
+    let Some(Options { mode, format, is_verbose }) = options else { return Ok(None) };
     if !is_query(parser.parser.peek_token_ref()) {
         return Err(no_query());
     }
     let query = Box::new(parser.parse_statement()?);
-    Ok(Some(Statement::Explain(Explain { mode, format: format.unwrap_or(Format::Text), query })))
+    let format = format.unwrap_or(Format::Text);
+    Ok(Some(Statement::Explain(Explain { mode, format, is_verbose, query })))
 }
 
-type Options = (ExplainMode, Option<Format>);
+struct Options {
+    mode: ExplainMode,
+    format: Option<Format>,
+    is_verbose: bool,
+}
 
 /// The options, where a query follows them or they are ours alone.
 fn options(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
     parser.expect_keyword(Keyword::EXPLAIN)?;
     let is_list = parser.peek_token_ref().token == Token::LParen && !is_query(&parser.peek_nth_token(1));
     let options = if is_list { option_list(parser)? } else { option_words(parser)? };
-    if options.1 == Some(Format::Json) || is_query(parser.peek_token_ref()) {
+    if options.format == Some(Format::Json) || is_query(parser.peek_token_ref()) {
         return Ok(options);
     }
     parser.expected_ref("a query", parser.peek_token_ref())
@@ -65,19 +72,22 @@ fn options(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError>
 
 fn option_words(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
     let mode = if parser.parse_keyword(Keyword::ANALYZE) { ExplainMode::Analyze } else { ExplainMode::Plan };
+    let is_verbose = parser.parse_keyword(Keyword::VERBOSE);
     let format = if parser.parse_keyword(Keyword::FORMAT) { Some(format(parser)?) } else { None };
-    Ok((mode, format))
+    Ok(Options { mode, format, is_verbose })
 }
 
 fn option_list(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
-    let mut options = (ExplainMode::Plan, None);
+    let mut options = Options { mode: ExplainMode::Plan, format: None, is_verbose: false };
     parser.expect_token(&Token::LParen)?;
     loop {
         if parser.parse_keyword(Keyword::ANALYZE) {
-            options.0 = ExplainMode::Analyze;
+            options.mode = ExplainMode::Analyze;
+        } else if parser.parse_keyword(Keyword::VERBOSE) {
+            options.is_verbose = true;
         } else {
             parser.expect_keyword(Keyword::FORMAT)?;
-            options.1 = Some(format(parser)?);
+            options.format = Some(format(parser)?);
         }
         if !parser.consume_token(&Token::Comma) {
             parser.expect_token(&Token::RParen)?;
@@ -118,8 +128,10 @@ fn no_query() -> Error {
 /// Explains a text: a query, or EXPLAIN of one, whatever that says of mode and format.
 pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
     match super::parse(text)? {
-        Statement::Explain(Explain { query, .. }) => explained(*query, None, mode, context).await,
-        Statement::Other(query) => explained(*query, Some(text), mode, context).await,
+        Statement::Explain(Explain { query, is_verbose, .. }) => {
+            explained(*query, None, mode, is_verbose, context).await
+        }
+        Statement::Other(query) => explained(*query, Some(text), mode, false, context).await,
         _ => Err(no_query()),
     }
 }
@@ -127,8 +139,9 @@ pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>
 impl Explain {
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
         let (mode, format) = (self.mode, self.format);
-        let explanation = explained(*self.query, None, mode, context).await?;
+        let explanation = explained(*self.query, None, mode, self.is_verbose, context).await?;
         let text = match format {
+            Format::Text if self.is_verbose => format!("{}\n{}", explanation.text(), explanation.passes_text()),
             Format::Text => explanation.text(),
             Format::Json => format!("{:#}", explanation.json()),
         };
@@ -149,6 +162,7 @@ async fn explained(
     mut query: DataFusionStatement,
     text: Option<&str>,
     mode: ExplainMode,
+    is_verbose: bool,
     context: &Context<'_>,
 ) -> Result<Explanation> {
     match &query {
@@ -159,6 +173,9 @@ async fn explained(
     locking::take_out(&mut query);
     let settled = (mode == ExplainMode::Plan).then(|| planning(context)).transpose()?;
     let context = settled.as_ref().unwrap_or(context);
+    let log = (mode.runs() || is_verbose).then(|| PassLog::new(is_verbose));
+    let logged = log.as_ref().map(|log| with_log(context, log)).transpose()?;
+    let context = logged.as_ref().unwrap_or(context);
     let plan = context.plan(query).await?;
     let physical = context.physical_plan(plan).await?;
     context.query.planned();
@@ -180,7 +197,15 @@ async fn explained(
     let unmet = is_required.then(|| refused_devices(&physical)).flatten();
     let fails = fails.or(unmet.map(|why| format!("a GPU is required, and {why} (exec.fallback = 'error')")));
     let moment = if mode.runs() { Moment::Ended } else { Moment::Planned };
-    Ok(Explanation { sql, plan: node_of(&physical, &refused, moment), not_fused, fails, totals })
+    let passes = log.map(|log| log.runs()).unwrap_or_default();
+    Ok(Explanation { sql, plan: node_of(&physical, &refused, moment), not_fused, fails, totals, passes })
+}
+
+/// Returns a context in which passes over plans add themselves to a log.
+fn with_log<'a>(context: &Context<'a>, log: &PassLog) -> Result<Context<'a>> {
+    let mut state = context.state()?.as_ref().clone();
+    log.bind(&mut state);
+    Ok(context.with_state(&context.snapshot, state))
 }
 
 /// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.

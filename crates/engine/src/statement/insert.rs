@@ -7,10 +7,10 @@ use datafusion::common::Column;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr};
 use datafusion::prelude::Expr;
 use datafusion::sql::parser::Statement as DataFusionStatement;
-use datafusion::sql::sqlparser::ast::{Ident, Insert, ObjectName, Query, Statement as Sql, TableAlias, TableObject};
+use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, Query, Statement as Sql, TableAlias, TableObject};
 
 use super::returning::Returning;
-use super::{Context, done, named, source, table_name};
+use super::{Context, done, named, select, source, table_name};
 use crate::catalog::SegmentEntry;
 use crate::catalog::row::EncodedRows;
 use crate::database::Database;
@@ -21,20 +21,8 @@ use crate::query::{Done, Output};
 use crate::query_planner::in_order;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
-use crate::template::{parts, rows_of};
+use crate::template::{Template, parts, rows_of};
 use crate::{Error, ErrorKind, Result, Rule, files, planner};
-
-/// Adds the rows of an INSERT's query; `None` if there is more to it.
-pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
-    let Some((name, source)) = parts(insert) else { return Ok(None) };
-    let name = named(name, &context.snapshot)?;
-    let of_table = context.of_table(&name)?;
-    let context = of_table.as_ref().unwrap_or(context);
-    let table = own_table(&name, context)?;
-    let plan = plan(&insert.columns, source, &table, context).await?;
-    let rows = append(plan, &table, context).await?;
-    Ok(Some(done("INSERT", Some(rows))))
-}
 
 /// The plan of the rows of an INSERT's query, as the table has them.
 async fn plan(columns: &[ObjectName], source: &Query, table: &Table, context: &Context<'_>) -> Result<LogicalPlan> {
@@ -50,96 +38,151 @@ async fn plan(columns: &[ObjectName], source: &Query, table: &Table, context: &C
     planned
 }
 
-/// `INSERT ... RETURNING`.
+/// `INSERT INTO table [(columns)] query [RETURNING items]`.
 #[derive(Debug)]
-pub(super) struct InsertReturning {
-    insert: Insert,
-    table: String,
-    returning: Returning,
+pub(super) struct Insert {
+    /// The parser's statement, without its RETURNING.
+    statement: ast::Insert,
+    returning: Option<Returned>,
 }
 
-/// A statement of the parser's, if it is one of these.
-pub(super) fn convert(mut insert: Insert) -> Result<std::result::Result<InsertReturning, Insert>> {
-    let Some(items) = insert.returning.take() else { return Ok(Err(insert)) };
-    let TableObject::TableName(name) = &insert.table else {
+/// The RETURNING of an INSERT.
+#[derive(Debug)]
+struct Returned {
+    /// The table that its columns are of.
+    table: String,
+    items: Returning,
+}
+
+/// Takes the RETURNING out of the parser's statement.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if RETURNING is of something that is no table.
+pub(super) fn convert(mut statement: ast::Insert) -> Result<Insert> {
+    let Some(items) = statement.returning.take() else { return Ok(Insert { statement, returning: None }) };
+    let TableObject::TableName(name) = &statement.table else {
         return Err(Error::new(ErrorKind::Invalid, "INSERT ... RETURNING is for tables"));
     };
     let table = table_name(name)?;
-    let name = match &insert.table_alias {
+    let name = match &statement.table_alias {
         Some(alias) => alias.alias.clone(),
         None => Ident::with_quote('"', &table),
     };
     // The planner knows the table by its own name.
-    insert.table_alias = None;
+    statement.table_alias = None;
     let alias = TableAlias { explicit: true, name, columns: Vec::new(), at: None };
-    Ok(Ok(InsertReturning { insert, table, returning: Returning::new(items, alias) }))
+    Ok(Insert { statement, returning: Some(Returned { table, items: Returning::new(items, alias) }) })
 }
 
-impl InsertReturning {
-    /// What PostgreSQL's clients know what comes back as.
-    pub fn column_names(&self) -> ColumnNames {
-        self.returning.column_names()
+impl Insert {
+    /// Returns true if rows come back.
+    pub fn returns(&self) -> bool {
+        self.returning.is_some()
     }
 
-    /// The table's name.
-    pub fn table(&self) -> &str {
-        &self.table
+    /// What PostgreSQL's clients know what comes back as.
+    pub fn column_names(&self) -> ColumnNames {
+        self.returning.as_ref().map(|returned| returned.items.column_names()).unwrap_or_default()
+    }
+
+    /// The table's name, as it is written; `None` for a form that is not supported.
+    pub fn table(&self) -> Option<String> {
+        let (name, _) = parts(&self.statement)?;
+        table_name(name).ok()
+    }
+
+    /// The statement with its parameters as slots, if it is of literals and parameters alone.
+    pub fn template(&self) -> Option<Template> {
+        self.returning.is_none().then(|| Template::of(&self.statement)).flatten()
     }
 
     pub fn settle(&mut self) -> Result<()> {
-        planner::settle(&mut self.insert)?;
-        self.returning.settle()
+        planner::settle(&mut self.statement)?;
+        self.returning.as_mut().map_or(Ok(()), |returned| returned.items.settle())
     }
 
     /// Without what comes back.
     pub fn into_statement(self) -> DataFusionStatement {
-        DataFusionStatement::Statement(Box::new(Sql::Insert(self.insert)))
+        DataFusionStatement::Statement(Box::new(Sql::Insert(self.statement)))
     }
 
     /// The columns that come back.
-    pub async fn columns(mut self, context: &Context<'_>) -> Result<SchemaRef> {
-        self.find(context)?;
-        let table = own_table(&self.table, context)?;
-        self.returning.columns(&table, &context.snapshot, context).await
+    pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
+        let (_, returned) = self.found(context)?;
+        let table = own_table(&returned.table, context)?;
+        returned.items.columns(&table, &context.snapshot, context).await
     }
 
-    /// The table's name, if it is written in other letters.
-    fn find(&mut self, context: &Context<'_>) -> Result<()> {
-        if let TableObject::TableName(name) = &self.insert.table {
-            self.table = named(name, &context.snapshot)?;
+    /// The statement and its RETURNING, whose table's name may be written in other letters.
+    fn found(self, context: &Context<'_>) -> Result<(ast::Insert, Returned)> {
+        let Self { statement, returning } = self;
+        let mut returned = returning.ok_or_else(|| Error::new(ErrorKind::Internal, "an INSERT without RETURNING"))?;
+        if let TableObject::TableName(name) = &statement.table {
+            returned.table = named(name, &context.snapshot)?;
         }
-        Ok(())
+        Ok((statement, returned))
     }
 
-    pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
-        self.find(context)?;
-        let of_table = context.of_table(&self.table)?;
-        let context = of_table.as_ref().unwrap_or(context);
-        let table = own_table(&self.table, context)?;
-        let Self { insert, returning, .. } = self;
-        let kept = KeptRows::new(&context.state()?.task_ctx());
-        let written = match rows_of(&insert, &context.snapshot) {
-            Some((_, rows)) => few(&table, rows, context)?,
-            None => None,
-        };
-        let loaded = match written {
-            Some(loaded) => {
-                let mut rows = loaded.loaded.rows.iter();
-                rows.try_for_each(|rows| kept.add(&rows.batch(&table.schema)?, &table.schema))?;
-                loaded
+    /// Adds the rows.
+    pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+        if self.returns() {
+            let (statement, returned) = self.found(context)?;
+            return run_returning(&statement, returned, context).await;
+        }
+        if let Some((table, rows)) = rows_of(&self.statement, &context.snapshot)
+            && let Some(done) = put(&table, rows, context).await?
+        {
+            return Ok(Output::Done(done));
+        }
+        match parts(&self.statement) {
+            Some((name, source)) => {
+                let columns = &self.statement.columns;
+                Box::pin(run_query(name, columns, source, context)).await.map(Output::Done)
             }
-            None => {
-                let Some((_, source)) = parts(&insert) else { return Err(not_supported()) };
-                let plan = plan(&insert.columns, source, &table, context).await?;
-                let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
-                load_rows(plan, &table, &beside, context).await?
-            }
-        };
-        // Before anything is changed: it may fail.
-        let returned = returning.rows(kept, &table, &context.snapshot, context).await?;
-        commit(loaded, &table, context).await?;
-        returned.into_output(context)
+            // DataFusion says what is wrong with it, if anything is.
+            None => Box::pin(select::run(self.into_statement(), None, context)).await,
+        }
     }
+}
+
+/// Adds the rows of a query.
+async fn run_query(name: &ObjectName, columns: &[ObjectName], source: &Query, context: &Context<'_>) -> Result<Done> {
+    let name = named(name, &context.snapshot)?;
+    let of_table = context.of_table(&name)?;
+    let context = of_table.as_ref().unwrap_or(context);
+    let table = own_table(&name, context)?;
+    let plan = plan(columns, source, &table, context).await?;
+    let rows = append(plan, &table, context).await?;
+    Ok(done("INSERT", Some(rows)))
+}
+
+/// Adds the rows, and returns what RETURNING makes of them.
+async fn run_returning(insert: &ast::Insert, returned: Returned, context: &Context<'_>) -> Result<Output> {
+    let of_table = context.of_table(&returned.table)?;
+    let context = of_table.as_ref().unwrap_or(context);
+    let table = own_table(&returned.table, context)?;
+    let kept = KeptRows::new(&context.state()?.task_ctx());
+    let written = match rows_of(insert, &context.snapshot) {
+        Some((_, rows)) => few(&table, rows, context)?,
+        None => None,
+    };
+    let loaded = match written {
+        Some(loaded) => {
+            let mut rows = loaded.loaded.rows.iter();
+            rows.try_for_each(|rows| kept.add(&rows.batch(&table.schema)?, &table.schema))?;
+            loaded
+        }
+        None => {
+            let Some((_, source)) = parts(insert) else { return Err(not_supported()) };
+            let plan = plan(&insert.columns, source, &table, context).await?;
+            let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
+            load_rows(plan, &table, &beside, context).await?
+        }
+    };
+    // Before anything is changed: it may fail.
+    let returned = returned.items.rows(kept, &table, &context.snapshot, context).await?;
+    commit(loaded, &table, context).await?;
+    returned.into_output(context)
 }
 
 fn not_supported() -> Error {

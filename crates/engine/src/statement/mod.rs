@@ -64,7 +64,6 @@ use crate::rights::Rights;
 use crate::session::Work;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
-use crate::template::{insert_of, parts, rows_of};
 use crate::temporary::Temporary;
 use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Rule, Session, task};
@@ -84,7 +83,7 @@ enum Statement {
     Residence(residence::Residence),
     Explain(explain::Explain),
     Modify(Box<modify::Modify>),
-    InsertReturning(Box<insert::InsertReturning>),
+    Insert(Box<insert::Insert>),
     Truncate(modify::TruncateTables),
     Transaction(transaction::Control),
     Checkpoint(checkpoint::Checkpoint),
@@ -188,8 +187,8 @@ impl<'a> Context<'a> {
         if self.transaction().is_some() {
             return Ok(None);
         }
-        // A name of its text may be a relation's now.
-        if !self.session.relations().is_empty() {
+        // A name of its text may be a relation's now. A plan that is kept has gone through all passes.
+        if !self.session.relations().is_empty() || !self.settings().disabled_passes().is_empty() {
             return Ok(None);
         }
         // It is another day there.
@@ -272,9 +271,9 @@ impl<'a> Context<'a> {
     async fn physical_plan_to_keep(&self, plan: LogicalPlan, text: &str) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query, database) = (Arc::clone(self.state()?), Arc::clone(&self.query), self.database.clone());
         let (text, threads, snapshot) = (text.to_string(), self.settings().threads(), Arc::clone(&self.snapshot));
-        let is_elsewhere = self.session.zone().is_some();
+        let is_the_sessions = self.session.zone().is_some() || !self.settings().disabled_passes().is_empty();
         let work = async move {
-            let is_repeatable = !is_elsewhere && plans::is_repeatable(&plan)?;
+            let is_repeatable = !is_the_sessions && plans::is_repeatable(&plan)?;
             let optimized = Arc::new(Optimized::new(planner::optimize(&state, &plan)?));
             let physical = query_planner::physical_plan_of_optimized(&state, &optimized, &plan, &query).await?;
             if is_repeatable {
@@ -440,7 +439,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Residence(residence) => Box::pin(residence.run(context)).await.map(Output::Done),
         Statement::Explain(explain) => Box::pin(explain.run(context)).await,
         Statement::Modify(modify) => Box::pin(modify.run(context)).await,
-        Statement::InsertReturning(insert) => Box::pin(insert.run(context)).await,
+        Statement::Insert(insert) => Box::pin(insert.run(context)).await,
         Statement::Truncate(truncate) => Box::pin(truncate.run(context)).await.map(Output::Done),
         Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
         Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
@@ -457,16 +456,6 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
                 let locked = Box::pin(locks.take(context)).await?;
                 return Box::pin(select::run(*statement, None, locked.as_ref().unwrap_or(context))).await;
             }
-            if let Some(insert) = insert_of(&statement) {
-                if let Some((table, rows)) = rows_of(insert, &context.snapshot)
-                    && let Some(done) = insert::put(&table, rows, context).await?
-                {
-                    return Ok(Output::Done(done));
-                }
-                if let Some(done) = Box::pin(insert::run(insert, context)).await? {
-                    return Ok(Output::Done(done));
-                }
-            }
             Box::pin(select::run(*statement, text, context)).await
         }
     }
@@ -476,11 +465,8 @@ impl Statement {
     /// Whether its rows may stay in memory when it is over.
     fn keeps_memory(&self) -> bool {
         match self {
-            Self::CreateTable(_) | Self::CopyFrom(_) | Self::InsertReturning(_) => true,
+            Self::CreateTable(_) | Self::CopyFrom(_) | Self::Insert(_) => true,
             Self::Modify(modify) => !modify.is_delete(),
-            Self::Other(statement) => {
-                matches!(&**statement, DataFusionStatement::Statement(sql) if matches!(**sql, Sql::Insert(_)))
-            }
             _ => false,
         }
     }
@@ -501,7 +487,7 @@ fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
         Statement::CreateView(_) => (Rights::Write, "CREATE VIEW"),
         Statement::Drop(drop) if drop.is_of_functions() => (Rights::Admin, "DROP FUNCTION"),
         Statement::Drop(_) => (Rights::Write, "DROP"),
-        Statement::Modify(_) | Statement::InsertReturning(_) => (Rights::Write, "to change rows"),
+        Statement::Modify(_) | Statement::Insert(_) => (Rights::Write, "to change rows"),
         Statement::Truncate(_) => (Rights::Write, "TRUNCATE"),
         Statement::Checkpoint(_) => (Rights::Write, "CHECKPOINT"),
         Statement::CreateFunction(_) => (Rights::Admin, "CREATE FUNCTION"),
@@ -577,12 +563,8 @@ impl Statement {
                 !checkpoint.tables().is_empty() && checkpoint.tables().iter().all(|name| is_temporary(name))
             }
             Self::Modify(modify) => is_temporary(modify.table()),
-            Self::InsertReturning(insert) => is_temporary(insert.table()),
+            Self::Insert(insert) => insert.table().is_some_and(|name| is_temporary(&name)),
             Self::Truncate(truncate) => truncate.tables().iter().all(|name| is_temporary(name)),
-            Self::Other(statement) => {
-                let name = insert_of(statement).and_then(parts).map(|(name, _)| table_name(name));
-                name.is_some_and(|name| name.is_ok_and(|name| is_temporary(&name)))
-            }
             _ => false,
         }
     }
@@ -602,7 +584,7 @@ impl Statement {
                 planner::settle_statement(statement)
             }
             Self::Modify(modify) => modify.settle(),
-            Self::InsertReturning(insert) => insert.settle(),
+            Self::Insert(insert) => insert.settle(),
             Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
             Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
@@ -712,10 +694,7 @@ fn convert(sql: Sql) -> Result<Statement> {
         }
         Sql::ShowCreate { obj_type, .. } => return Err(unsupported(&format!("SHOW CREATE {obj_type}"))),
         Sql::ExplainTable { table_name, .. } => Statement::Show(inspect::Show::Describe(table_name)),
-        Sql::Insert(insert) => match insert::convert(insert)? {
-            Ok(returning) => Statement::InsertReturning(Box::new(returning)),
-            Err(insert) => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(Sql::Insert(insert))))),
-        },
+        Sql::Insert(insert) => Statement::Insert(Box::new(insert::convert(insert)?)),
         Sql::Update(update) => Statement::Modify(Box::new(modify::update(update)?)),
         Sql::Delete(delete) => Statement::Modify(Box::new(modify::delete(delete)?)),
         Sql::Truncate(truncate) => Statement::Truncate(modify::truncate(truncate)?),

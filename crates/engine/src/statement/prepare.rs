@@ -13,7 +13,6 @@ use crate::limits::may_keep;
 use crate::parameter::Value;
 use crate::prepared::Prepared;
 use crate::query::Done;
-use crate::template::Template;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -168,7 +167,7 @@ pub(super) fn checked(prepared: Prepared) -> Result<Prepared> {
         Statement::Transaction(_) => {
             Err(Error::new(ErrorKind::Invalid, "what begins or ends a transaction cannot be prepared"))
         }
-        Statement::Other(statement) => Ok(prepared.with_template(Template::of(&statement))),
+        Statement::Insert(insert) => Ok(prepared.with_template(insert.template())),
         _ => Ok(prepared),
     }
 }

@@ -6,8 +6,9 @@ use datafusion::sql::parser::ResetStatement;
 use datafusion::sql::sqlparser::ast::{ContextModifier, Expr, ObjectName, Set, Value};
 
 use super::{Context, done, transaction};
+use crate::planner::DisabledPasses;
 use crate::query::Done;
-use crate::settings::{SettingSource, environment_name, with_unit};
+use crate::settings::{DISABLE_PASS, SettingSource, environment_name, with_unit};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.
@@ -134,6 +135,9 @@ impl SetValue {
             // A mode that transactions have anyway.
             None if self.name.is_empty() => Ok(done("SET", None)),
             Some(value) => {
+                if self.name == DISABLE_PASS {
+                    DisabledPasses::parse(&value)?;
+                }
                 if !parameters.set(&self.name, &value)? {
                     // Elsewhere a time without a unit is one that somebody has forgotten.
                     let is_of_client = context.session.client().number > 0;
