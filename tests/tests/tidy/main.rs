@@ -5,19 +5,24 @@
 //!    import each other in a circle than [`CIRCLES`] says.
 //! 3. Files stay below [`MOST_LINES`] lines, but for those in [`LONG_FILES`].
 //! 4. Links between documents lead to files.
+//! 5. Functions are short, and public ones take no booleans by position ([`functions`]).
+//! 6. Comments, messages and documents keep the rules of language ([`language`]).
 //!
 //! Numbers and lists here only ever become smaller. A failure prints file and line, and what to do.
 //! Test modules import what they like.
 
 #![allow(clippy::unwrap_used)]
 
+mod functions;
+mod imports;
+mod language;
+
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::spanned::Spanned;
-use syn::visit::Visit;
+use self::imports::{Import, circles, imports};
 
 /// The crates, from the bottom up: each depends on those before it alone.
 const CRATES: [&str; 17] = [
@@ -135,10 +140,7 @@ const MOST_LINES: usize = 800;
 
 /// Longer files, which wait to be split.
 const LONG_FILES: &[&str] = &[
-    "crates/engine/src/database.rs",
     "crates/engine/src/lower/exec.rs",
-    "crates/engine/src/settings.rs",
-    "crates/engine/src/statement/mod.rs",
     "crates/engine/tests/fused.rs",
     "crates/io/src/rados/fs/transaction/tests/mod.rs",
     "crates/pipeline/src/cpu/code.rs",
@@ -158,7 +160,7 @@ fn crates_depend_downwards() {
             let other = if other.is_empty() { "cli" } else { other.trim_start_matches('-') };
             if !CRATES[..place].contains(&other) {
                 wrong.push(format!(
-                    "{}:{}: {name} stands below {other} (CRATES in tests/tests/tidy.rs): move what it needs into a crate \
+                    "{}:{}: {name} stands below {other} (CRATES in tests/tests/tidy/main.rs): move what it needs into a crate \
                      below both",
                     manifest.display(),
                     number + 1
@@ -174,11 +176,11 @@ fn modules_of_engine_import_downwards() {
     let imports = imports("engine");
     let modules: BTreeSet<&str> = imports.modules.iter().map(String::as_str).collect();
     let listed: BTreeSet<&str> = ENGINE.iter().copied().collect();
-    assert_eq!(listed.len(), ENGINE.len(), "ENGINE in tests/tests/tidy.rs names a module twice");
+    assert_eq!(listed.len(), ENGINE.len(), "ENGINE in tests/tests/tidy/main.rs names a module twice");
     let unlisted: Vec<_> = modules.difference(&listed).collect();
-    assert!(unlisted.is_empty(), "give {unlisted:?} a place in ENGINE in tests/tests/tidy.rs");
+    assert!(unlisted.is_empty(), "give {unlisted:?} a place in ENGINE in tests/tests/tidy/main.rs");
     let gone: Vec<_> = listed.difference(&modules).collect();
-    assert!(gone.is_empty(), "{gone:?} are no modules any more: take them out of ENGINE in tests/tests/tidy.rs");
+    assert!(gone.is_empty(), "{gone:?} are no modules any more: take them out of ENGINE in tests/tests/tidy/main.rs");
     let place: HashMap<&str, usize> = ENGINE.iter().enumerate().map(|(place, name)| (*name, place)).collect();
     let wrong: Vec<String> = imports
         .all
@@ -186,7 +188,7 @@ fn modules_of_engine_import_downwards() {
         .filter(|import| place[import.from.as_str()] < place[import.to.as_str()])
         .map(|Import { from, to, at }| {
             format!(
-                "{at}: {from} imports from {to}, which stands above it (ENGINE in tests/tests/tidy.rs): move the name down, \
+                "{at}: {from} imports from {to}, which stands above it (ENGINE in tests/tests/tidy/main.rs): move the name down, \
                  or have the caller pass the value"
             )
         })
@@ -206,7 +208,7 @@ fn circles_of_modules_become_fewer() {
                 wrong.push(format!("{name}: {found} modules import each other in circles, {most} before: {circles:?}"))
             }
             Ordering::Less => wrong.push(format!(
-                "{name}: {found} modules are left in circles: write that into CIRCLES in tests/tests/tidy.rs"
+                "{name}: {found} modules are left in circles: write that into CIRCLES in tests/tests/tidy/main.rs"
             )),
             Ordering::Equal => {}
         }
@@ -225,7 +227,7 @@ fn files_are_short() {
                 (true, false) => {
                     long.push(format!("{path}: {lines} lines, {MOST_LINES} at most: split it into two modules"))
                 }
-                (false, true) => long.push(format!("{path}: take it out of LONG_FILES in tests/tests/tidy.rs")),
+                (false, true) => long.push(format!("{path}: take it out of LONG_FILES in tests/tests/tidy/main.rs")),
                 _ => {}
             }
         }
@@ -267,230 +269,6 @@ fn links(line: &str) -> Vec<&str> {
         }
     }
     targets
-}
-
-/// An import from another module of the same crate.
-struct Import {
-    from: String,
-    to: String,
-    /// File and line.
-    at: String,
-}
-
-/// Imports between the top modules of a crate.
-struct Imports {
-    modules: BTreeSet<String>,
-    all: Vec<Import>,
-}
-
-fn imports(name: &str) -> Imports {
-    let folder = root(name).join("src");
-    let file = ["lib.rs", "main.rs"].map(|file| folder.join(file)).into_iter().find(|path| path.exists()).unwrap();
-    let mut reader = Reader { paths: Vec::new(), modules: BTreeSet::new(), reexports: HashMap::new() };
-    reader.read(&file, &folder, &[]);
-    let Reader { paths, modules, reexports } = reader;
-    let all = paths.into_iter().filter_map(|Mention { from, target, at }| {
-        let first = target.first()?;
-        let to = if modules.contains(first) { first.clone() } else { reexports.get(first)?.clone() };
-        let from = from.first().filter(|from| **from != to)?.clone();
-        Some(Import { from, to, at })
-    });
-    Imports { all: all.collect(), modules: modules.clone() }
-}
-
-/// A path in the source, from the root of the crate.
-struct Mention {
-    from: Vec<String>,
-    target: Vec<String>,
-    at: String,
-}
-
-/// Reads the modules of a crate, test modules left out.
-struct Reader {
-    paths: Vec<Mention>,
-    modules: BTreeSet<String>,
-    /// Modules by the names that the root gives out.
-    reexports: HashMap<String, String>,
-}
-
-impl Reader {
-    /// Reads a file whose module's files are in `folder`.
-    fn read(&mut self, file: &Path, folder: &Path, module: &[String]) {
-        let text = fs::read_to_string(file).unwrap();
-        let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        self.items(&parsed.items, file, folder, module);
-    }
-
-    fn items(&mut self, items: &[syn::Item], file: &Path, folder: &Path, module: &[String]) {
-        let mut paths = Paths { found: Vec::new() };
-        for item in items {
-            let syn::Item::Mod(inner) = item else {
-                if !is_test(attributes(item)) {
-                    paths.visit_item(item);
-                }
-                continue;
-            };
-            if is_test(&inner.attrs) {
-                continue;
-            }
-            let name = inner.ident.to_string();
-            let below: Vec<String> = module.iter().cloned().chain([name.clone()]).collect();
-            if module.is_empty() {
-                self.modules.insert(name.clone());
-            }
-            let inside = folder.join(&name);
-            match &inner.content {
-                Some((_, items)) => self.items(items, file, &inside, &below),
-                None => {
-                    let candidates = [folder.join(format!("{name}.rs")), inside.join("mod.rs")];
-                    let found = candidates.iter().find(|path| path.exists());
-                    // One with a path attribute is generated.
-                    if let Some(found) = found {
-                        self.read(found, &inside, &below);
-                    }
-                }
-            }
-        }
-        for (line, segments, is_use) in paths.found {
-            let Some(target) = absolute(&segments, module) else { continue };
-            if module.is_empty()
-                && is_use
-                && let [first, .., last] = target.as_slice()
-            {
-                self.reexports.insert(last.clone(), first.clone());
-            }
-            let at = format!("{}:{line}", file.strip_prefix(repository()).unwrap_or(file).display());
-            self.paths.push(Mention { from: module.to_vec(), target, at });
-        }
-    }
-}
-
-/// The path from the root of the crate; `None` for one of another crate.
-fn absolute(segments: &[String], module: &[String]) -> Option<Vec<String>> {
-    let mut base = module.to_vec();
-    let mut rest = segments;
-    match segments.first()?.as_str() {
-        "crate" => {
-            base.clear();
-            rest = &segments[1..];
-        }
-        "self" => rest = &segments[1..],
-        "super" => {
-            while rest.first().is_some_and(|segment| segment == "super") {
-                base.pop()?;
-                rest = &rest[1..];
-            }
-        }
-        // At the root, names of its modules stand by themselves.
-        _ if module.is_empty() => {}
-        _ => return None,
-    }
-    base.extend(rest.iter().cloned());
-    Some(base)
-}
-
-/// Collects paths: their line, their segments, and whether they are imports.
-struct Paths {
-    found: Vec<(usize, Vec<String>, bool)>,
-}
-
-impl Visit<'_> for Paths {
-    fn visit_item_use(&mut self, item: &syn::ItemUse) {
-        self.tree(&item.tree, &mut Vec::new());
-    }
-
-    fn visit_path(&mut self, path: &syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        if segments.len() > 1 && path.leading_colon.is_none() {
-            self.found.push((path.span().start().line, segments, false));
-        }
-        syn::visit::visit_path(self, path);
-    }
-
-    fn visit_item(&mut self, item: &syn::Item) {
-        if !is_test(attributes(item)) {
-            syn::visit::visit_item(self, item);
-        }
-    }
-}
-
-impl Paths {
-    fn tree(&mut self, tree: &syn::UseTree, before: &mut Vec<String>) {
-        match tree {
-            syn::UseTree::Path(path) => {
-                before.push(path.ident.to_string());
-                self.tree(&path.tree, before);
-                before.pop();
-            }
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(tree, before)),
-            syn::UseTree::Name(_) | syn::UseTree::Rename(_) | syn::UseTree::Glob(_) => {
-                let mut segments = before.clone();
-                match tree {
-                    syn::UseTree::Name(name) if name.ident != "self" => segments.push(name.ident.to_string()),
-                    syn::UseTree::Rename(rename) => segments.push(rename.ident.to_string()),
-                    _ => {}
-                }
-                self.found.push((tree.span().start().line, segments, true));
-            }
-        }
-    }
-}
-
-fn attributes(item: &syn::Item) -> &[syn::Attribute] {
-    match item {
-        syn::Item::Const(item) => &item.attrs,
-        syn::Item::Enum(item) => &item.attrs,
-        syn::Item::Fn(item) => &item.attrs,
-        syn::Item::Impl(item) => &item.attrs,
-        syn::Item::Macro(item) => &item.attrs,
-        syn::Item::Mod(item) => &item.attrs,
-        syn::Item::Static(item) => &item.attrs,
-        syn::Item::Struct(item) => &item.attrs,
-        syn::Item::Trait(item) => &item.attrs,
-        syn::Item::Type(item) => &item.attrs,
-        syn::Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-fn is_test(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| {
-                let condition = list.tokens.to_string();
-                condition == "test" || condition.starts_with("any (test") || condition.starts_with("all (test")
-            })
-    })
-}
-
-/// Strongly connected groups of more than one module, by Tarjan's algorithm.
-fn circles(imports: &Imports) -> Vec<Vec<String>> {
-    let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for Import { from, to, .. } in &imports.all {
-        next.entry(from).or_default().insert(to);
-    }
-    // Modules are few: two are in one circle if each reaches the other.
-    let reaches = |from: &str| {
-        let mut seen = BTreeSet::new();
-        let mut left = vec![from];
-        while let Some(module) = left.pop() {
-            for other in next.get(module).into_iter().flatten() {
-                if seen.insert(*other) {
-                    left.push(other);
-                }
-            }
-        }
-        seen
-    };
-    let all: BTreeMap<&str, BTreeSet<&str>> = imports.modules.iter().map(|m| (m.as_str(), reaches(m))).collect();
-    let mut circles: BTreeSet<Vec<String>> = BTreeSet::new();
-    for (module, reached) in &all {
-        if reached.contains(module) {
-            let circle = reached.iter().filter(|other| all.get(**other).is_some_and(|back| back.contains(module)));
-            circles.insert(circle.map(|other| (*other).to_string()).collect());
-        }
-    }
-    circles.into_iter().collect()
 }
 
 fn repository() -> PathBuf {
