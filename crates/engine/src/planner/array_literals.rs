@@ -1,13 +1,14 @@
-//! `ARRAY[t.a, b]` and `[t.a, b]` in a subquery about the row around it.
+//! `ARRAY[t.a, b]` and `[t.a, b]` in a correlated subquery.
 //!
-//! DataFusion 55.2.0 plans the items of an array without the queries around, and without WITH queries
+//! DataFusion 55.2.0 plans the items of an array without the outer queries and without WITH queries
 //! (`sql_array_literal` begins with a new `PlannerContext`):
 //!
 //! ```sql
 //! SELECT (SELECT (ARRAY[u.id, u.v])[1]) FROM u   -- an error: there is no column "id" in u
 //! ```
 //!
-//! The arguments of a function it plans with them: such an array becomes `make_array(..)`.
+//! It plans the arguments of a function with them. This module rewrites such an array to
+//! `make_array(..)`.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +27,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// Whether a column or a query is named in it.
+/// Returns whether the item names a column or contains a query.
 fn has_name(item: &Expr) -> bool {
     let found = visit_expressions(item, |expr| match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) | Expr::Exists { .. } => {

@@ -1,9 +1,10 @@
-//! Conditions of thousands of terms stay trees of small depth.
+//! Keeps conditions of thousands of terms as trees of small depth.
 //!
-//! They are parsed into balanced trees (see `nesting`). DataFusion takes conditions apart at their ANDs, to move the
-//! terms to where they can be tested first, and puts those that come together into a chain, each AND in the next; a
-//! chain of thousands is too deep to be evaluated. So chains that are long are balanced again: last of all logical
-//! rules, and once more in the filters of a plan that is about to run.
+//! The parser builds balanced trees (see `nesting`). DataFusion splits conditions at their ANDs to
+//! test each term as early as possible. It joins terms that meet again into a chain, each AND
+//! nested in the next. A chain of thousands is too deep to be evaluated. This module balances long
+//! chains again: as the last logical rule, and once more in the filters of a plan that is about to
+//! run.
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ fn is_condition(op: Operator) -> bool {
     matches!(op, Operator::And | Operator::Or)
 }
 
-/// Whether it is a chain, of one operator, that is worth it.
+/// Returns whether the condition is a chain of one operator, longer than [`MAX_UNBALANCED`].
 fn is_long(condition: &Expr) -> bool {
     let Expr::BinaryExpr(BinaryExpr { op: first, .. }) = condition else { return false };
     let mut length = 0;
@@ -81,7 +82,7 @@ fn balance(condition: Expr) -> Expr {
     balanced(terms, join).unwrap_or_default()
 }
 
-/// The plan, with filters of small depth.
+/// Returns the plan with balanced filters.
 pub(super) fn balance_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let balanced = plan.transform_up(|node| match node.downcast_ref::<FilterExec>() {
         Some(filter) if is_long_filter(filter.predicate()) => {

@@ -1,12 +1,12 @@
-//! Fewer rows in a batch where a statement says that rows are wide.
+//! Smaller batches for a statement whose rows are wide.
 //!
-//! Operators hand batches of 8,192 rows to each other. `repeat(x, 100000)` makes 800 MB of one, and a
-//! constant of 60 KB as many copies as there are rows. So the widths of what a plan computes are looked
-//! up in its expressions, and a plan whose batches would be larger than one sixty-fourth of
-//! `memory_limit` runs with smaller ones. What only the rows tell, functions find out themselves:
-//! [`bounded_calls`](super::bounded_calls).
+//! Operators exchange batches of 8,192 rows. `repeat(x, 100000)` turns one into 800 MB, and a
+//! constant of 60 KB is copied once for each row. The planner estimates the widths of computed
+//! values from the expressions. A plan whose batches would exceed one sixty-fourth of
+//! `memory_limit` runs with smaller ones. Functions check at run time the sizes that only the rows
+//! tell: [`bounded_calls`](super::bounded_calls).
 //!
-//! A width is a guess from literals, in bytes: a value of a table's column counts as
+//! A width is an estimate from literals, in bytes. A value of a table's column counts as
 //! [`COLUMN_BYTES`].
 
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use super::own_memory::owned;
 use super::unseen;
 use crate::postgres::functions::memory_limit_bytes;
 
-/// Bytes of a value of a table's column.
+/// The assumed size of a value of a table's column, in bytes.
 const COLUMN_BYTES: u64 = 32;
 
-/// Bytes of a number, a truth value, a moment.
+/// The assumed size of a number, Boolean, date or timestamp, in bytes.
 const NUMBER_BYTES: u64 = 16;
 
-/// Of `memory_limit`, what is computed of one batch may have so much: one sixty-fourth.
+/// The values computed for one batch may take one sixty-fourth of `memory_limit`.
 const MEMORY_PART: u64 = 64;
 
-/// The same, whatever the limit.
+/// The limit in bytes on the values computed for one batch, independent of `memory_limit`.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Plans operators, with batches of fewer rows if the plan's rows are wide.
+/// Plans operators, with smaller batches if the plan's rows are wide.
 ///
 /// # Errors
-/// The planner's, and an operator that cannot be replaced.
+/// Fails if the planner fails or an operator cannot be replaced.
 pub(crate) async fn with_bounded_batches(
     plan: LogicalPlan,
     state: &SessionState,
@@ -53,10 +53,10 @@ pub(crate) async fn with_bounded_batches(
     }
 }
 
-/// Rows of a batch, where those of a plan have to be fewer than usual.
+/// Returns the rows of a batch if the plan needs fewer than the configured batch size.
 ///
 /// # Errors
-/// An expression cannot be walked through.
+/// Fails if an expression cannot be traversed.
 fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<usize>> {
     let mut widest = 0;
     columns_of(plan, &mut widest)?;
@@ -66,17 +66,17 @@ fn of(plan: &LogicalPlan, state: &SessionState) -> Result<Option<usize>> {
     Ok((rows < state.config().batch_size()).then_some(rows))
 }
 
-/// The same state, but for the rows of a batch.
+/// Returns a copy of the session state with batches of `rows` rows.
 fn planning(state: &SessionState, rows: usize) -> SessionState {
     let mut state = state.clone();
     *state.config_mut() = state.config().clone().with_batch_size(rows);
     state
 }
 
-/// Operators that were planned for batches of so many rows, and get no larger ones.
+/// Limits operators that were planned for batches of `rows` rows to such batches.
 ///
 /// # Errors
-/// An operator cannot be put into the place of another.
+/// Fails if an operator cannot be replaced.
 fn cut(operators: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let cutting = move |input: &Arc<dyn ExecutionPlan>, partition, context: Arc<TaskContext>| {
         unseen::changed(input, partition, context, |batches| {
@@ -95,15 +95,16 @@ fn cut(operators: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn Executi
     Ok(unseen::over("SmallBatches", cut.data, run))
 }
 
-/// A batch in slices of so many rows. Operators that keep them count each one as what it has.
+/// Splits a batch into copies of at most `rows` rows. Operators that keep a slice then account for
+/// its own bytes only.
 fn slices(batch: &RecordBatch, rows: usize) -> Vec<Result<RecordBatch>> {
     let count = batch.num_rows();
-    // A batch without rows is one as well.
+    // A batch without rows yields one slice.
     let starts = (0..count.max(1)).step_by(rows);
     starts.map(|start| owned(batch.slice(start, rows.min(count - start)))).collect()
 }
 
-/// The same context, but for the rows of a batch.
+/// Returns a copy of the task context with batches of `rows` rows.
 fn with_batches(context: &TaskContext, rows: usize) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         context.task_id(),
@@ -117,8 +118,8 @@ fn with_batches(context: &TaskContext, rows: usize) -> Arc<TaskContext> {
     ))
 }
 
-/// The width of each column of a plan's rows. `widest` becomes no less than what one of its operators
-/// computes for a row.
+/// Returns the width of each column of a plan's rows, in bytes. Raises `widest` to at least the
+/// bytes that any one of its operators computes for a row.
 fn columns_of(plan: &LogicalPlan, widest: &mut u64) -> Result<Vec<u64>> {
     let mut inputs = Inputs(Vec::new());
     for input in plan.inputs() {
@@ -133,7 +134,7 @@ fn columns_of(plan: &LogicalPlan, widest: &mut u64) -> Result<Vec<u64>> {
             Ok(TreeNodeRecursion::Continue)
         })
     })?;
-    // One row is a batch whatever it takes.
+    // A single row cannot be split further, at any size.
     if !is_one_row(plan) {
         *widest = (*widest).max(computed);
     }
@@ -162,11 +163,11 @@ fn columns_of(plan: &LogicalPlan, widest: &mut u64) -> Result<Vec<u64>> {
         }
         _ => of_inputs().collect(),
     };
-    // An operator of another shape has columns like those of a table.
+    // The columns of an operator of another shape count as those of a table.
     Ok(if columns.len() == count { columns } else { vec![COLUMN_BYTES; count] })
 }
 
-/// True if an operator computes its expressions for one row at most.
+/// Returns whether the operator computes its expressions for at most one row.
 fn is_one_row(plan: &LogicalPlan) -> bool {
     let one = |plan: &LogicalPlan| plan.max_rows().is_some_and(|rows| rows <= 1);
     match plan.inputs().as_slice() {
@@ -175,7 +176,7 @@ fn is_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// What expressions refer to: the inputs of an operator, with the widths of their columns.
+/// The inputs of an operator, which its expressions refer to, with the widths of their columns.
 struct Inputs<'a>(Vec<(&'a LogicalPlan, Vec<u64>)>);
 
 impl Inputs<'_> {
@@ -228,7 +229,7 @@ impl Inputs<'_> {
     }
 }
 
-/// The bytes of a literal.
+/// Returns the bytes of a literal.
 fn literal(value: &ScalarValue) -> u64 {
     match value {
         ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)) => {
@@ -240,7 +241,7 @@ fn literal(value: &ScalarValue) -> u64 {
     }
 }
 
-/// The number that a literal is.
+/// Returns the number that a literal holds.
 fn count(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Literal(value, _) => match value.cast_to(&arrow::datatypes::DataType::Int64).ok()? {
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
     use crate::planner::tests::state;
 
-    /// What the widest operator of a query computes for a row.
+    /// Returns the bytes that the widest operator of a query computes for a row.
     async fn widest(sql: &str) -> u64 {
         let plan = SessionContext::new_with_state(state()).sql(sql).await.unwrap().into_optimized_plan().unwrap();
         let mut widest = 0;
@@ -284,7 +285,7 @@ mod tests {
             (format!("SELECT range(0, 1000000), x {numbers}"), 8_000_000, 20_000_000),
             // One list, and its items.
             ("SELECT length(CAST(n AS VARCHAR)) FROM (SELECT unnest(range(0, 1000000)) AS n)".into(), 0, 500),
-            // A text beside each item.
+            // A string beside each item.
             (
                 format!("SELECT n || z FROM (SELECT unnest([x, 2]) AS n, repeat('z', 9000) AS z {numbers})"),
                 9_000,

@@ -1,16 +1,17 @@
-//! Calls of functions over texts, lists and patterns are made in slices, and ask before they make much.
+//! Runs functions over strings, lists and patterns in slices, and checks their memory first.
 //!
-//! DataFusion calls a function once for a batch, and nothing interrupts the call: 8,192 rows of
-//! `regexp_replace` over long texts take minutes after their statement was cancelled, and what they
-//! return is in no account. So a batch is cut into slices that take some milliseconds each. Between two
-//! of them the call looks whether its statement goes on. A slice that would make more than
-//! `memory_limit` leaves is refused before it is made, where the function's arguments tell how much that
-//! is. Constants are folded by the same calls.
+//! DataFusion calls a function once for a batch and cannot interrupt the call. A `regexp_replace`
+//! of 8,192 long strings runs for minutes after its statement was cancelled, and no account holds
+//! its result. This module cuts a batch into slices of a few milliseconds each. Between two slices,
+//! the call checks that its statement has not been cancelled. If the arguments tell the size of a
+//! result, the call refuses a slice that exceeds the rest of `memory_limit` before computing it.
+//! Constant folding uses the same calls.
 //!
-//! A constant that would be large stays a call: rules of the optimizer copy, compare and print constants
-//! some hundred times. (DataFusion keeps a call that fails, for it may never be made.)
+//! A call whose constant result would be large stays a call. Optimizer rules copy, compare and
+//! print constants some hundred times. (DataFusion keeps a call that fails, for it may never be
+//! evaluated.)
 //!
-//! Rows of a function are independent of each other, so that the slices' results, one behind the other,
+//! The rows of a function are independent of each other, so the concatenated results of the slices
 //! are the result.
 
 use std::cell::Cell;
@@ -33,25 +34,25 @@ use super::own_memory::values_bytes;
 use crate::limits::{go_on, go_on_with};
 use crate::{Error, ErrorKind, Rule};
 
-/// What a slice should take.
+/// The target time of a slice.
 const SLICE_TIME: Duration = Duration::from_millis(2);
 
-/// Rows of the first slice, unless they are large.
+/// The number of rows of the first slice, unless they are large.
 const FIRST_ROWS: usize = 256;
 
-/// Bytes of arguments in the first slice.
+/// The bytes of arguments in the first slice, at most.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// How much more rows the next slice has, at most.
+/// The factor by which the next slice may grow, at most.
 const GROWTH: usize = 8;
 
-/// Results below this size are not asked for.
+/// A call that makes at most this many bytes does not check the memory limit.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// Bytes of a format of dates and times, at most.
+/// The bytes of a date and time format, at most.
 const MOST_FORMAT_BYTES: u64 = 64 << 10;
 
-/// Functions of other modules than those of texts and lists whose time or result their arguments decide.
+/// Functions outside the string and list modules whose arguments decide their time or result size.
 const OTHERS: [&str; 10] = [
     "to_char",
     "to_date",
@@ -65,17 +66,17 @@ const OTHERS: [&str; 10] = [
     "strptime",
 ];
 
-/// Bytes of a constant that the optimizer puts in the place of a call, at most.
+/// The bytes of a constant that the optimizer may substitute for a call, at most.
 const MOST_FOLDED_BYTES: u64 = 64 << 10;
 
 thread_local! {
-    /// Whether this thread optimizes a plan.
+    /// True while this thread optimizes a plan.
     static FOLDS_LITTLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Optimizes a plan without constants that are large.
+/// Optimizes a plan without folding calls into large constants.
 pub(super) fn folding_little<T>(optimize: impl FnOnce() -> T) -> T {
-    /// Puts back what was there before, also when what is done panics.
+    /// Restores the previous flag, also on a panic.
     struct Until(bool);
     impl Drop for Until {
         fn drop(&mut self) {
@@ -86,7 +87,7 @@ pub(super) fn folding_little<T>(optimize: impl FnOnce() -> T) -> T {
     optimize()
 }
 
-/// The functions, those over texts, lists and patterns bounded.
+/// Wraps those of the functions that process strings, lists and patterns, or are in [`OTHERS`].
 pub(super) fn bounded(functions: &mut [Arc<ScalarUDF>]) {
     let modules = [
         string::functions(),
@@ -106,7 +107,7 @@ pub(super) fn bounded(functions: &mut [Arc<ScalarUDF>]) {
     }
 }
 
-/// A function that is called in slices.
+/// A function that runs in slices.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bounded {
     of: Arc<ScalarUDF>,
@@ -156,7 +157,7 @@ impl ScalarUDFImpl for Bounded {
 }
 
 impl Bounded {
-    /// One slice, if there is room for what it makes.
+    /// Computes one slice if its result fits into the memory limit.
     fn slice(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if OTHERS.contains(&self.of.name()) {
             self.check_formats(&call)?;
@@ -166,7 +167,7 @@ impl Bounded {
             go_on_with(made)?;
         }
         let result = self.of.invoke_with_args(call).map_err(|e| match e {
-            // What is wrong with arguments is no bug.
+            // Invalid arguments are not an internal error.
             DataFusionError::Internal(text) => DataFusionError::Execution(text),
             e => e,
         })?;
@@ -176,7 +177,7 @@ impl Bounded {
         Ok(result)
     }
 
-    /// A format is taken apart for each row, in one go.
+    /// Fails if a format is too long. The function parses it for each row, without interruption.
     fn check_formats(&self, call: &ScalarFunctionArgs) -> Result<()> {
         for format in call.args.iter().skip(1) {
             let longest = call_sizes::longest(format)?;
@@ -203,7 +204,7 @@ impl Bounded {
             size = next_size(size, began.elapsed());
             start += length;
         }
-        // They are copied into one.
+        // `concat` copies all results into one array.
         let made: usize = results.iter().map(|result| values_bytes(result.as_ref())).sum();
         go_on_with(made as u64)?;
         let results: Vec<_> = results.iter().map(AsRef::as_ref).collect();
@@ -211,7 +212,7 @@ impl Bounded {
     }
 }
 
-/// Rows of the slice after one of `size` rows that took `elapsed`.
+/// Returns the number of rows of the slice after one of `size` rows that took `elapsed`.
 fn next_size(size: usize, elapsed: Duration) -> usize {
     let (target, took) = (SLICE_TIME.as_nanos(), elapsed.as_nanos().max(1));
     let wanted = (size as u128 * target / took).clamp(1, (size * GROWTH) as u128);
@@ -226,7 +227,7 @@ fn part(call: &ScalarFunctionArgs, start: usize, length: usize) -> ScalarFunctio
     ScalarFunctionArgs { args: call.args.iter().map(sliced).collect(), number_rows: length, ..call.clone() }
 }
 
-/// What the columns among the arguments take.
+/// Returns the bytes of the array arguments.
 fn arguments_bytes(args: &[ColumnarValue]) -> usize {
     let bytes = |arg: &ColumnarValue| match arg {
         ColumnarValue::Array(array) => values_bytes(array.as_ref()),

@@ -1,9 +1,9 @@
-//! Clauses of a call that its function does not take: an error names both.
+//! Refuses clauses that a function does not take. The error names the function and the clause.
 //!
-//! DataFusion reads the arguments of a scalar function and nothing else: `abs(x) FILTER (WHERE x >
-//! 0)` and `abs(x) OVER ()` are `abs(x)`. Of a window function it leaves FILTER and DISTINCT out,
-//! and IGNORE NULLS of those that read no values (seen in 55.2.0). Expected is an error, as in
-//! PostgreSQL and DuckDB.
+//! DataFusion reads the arguments of a scalar function and ignores the rest:
+//! `abs(x) FILTER (WHERE x > 0)` and `abs(x) OVER ()` are `abs(x)`. It ignores FILTER and DISTINCT
+//! of a window function, and IGNORE NULLS of window functions that read no values (seen in 55.2.0).
+//! PostgreSQL and DuckDB return an error, and so does this module.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use super::functions;
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
-/// An error for the first call with a clause that means nothing.
+/// Fails at the first call with a clause that has no meaning for its function.
 pub(super) fn check(statement: &Statement, state: &SessionState) -> Result<()> {
     let mut calls = Calls { state };
     let found = match statement {
@@ -51,10 +51,10 @@ impl Visitor for Calls<'_> {
     }
 }
 
-/// What functions are told apart by.
+/// The kinds of functions that accept different clauses.
 enum Kind {
     Scalar,
-    /// A window function that reads values of rows around.
+    /// A window function that reads values of other rows.
     Values,
     /// A window function that counts rows.
     Ranks,
@@ -104,7 +104,7 @@ impl Calls<'_> {
         )
     }
 
-    /// `None` of a function that there is not.
+    /// Returns the function's kind, or `None` if the function does not exist.
     fn kind(&self, name: &str, is_over: bool) -> Option<Kind> {
         let name = functions::meant(name);
         if self.state.scalar_functions().contains_key(name) || functions::is_of_dates(name) {

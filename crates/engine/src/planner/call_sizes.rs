@@ -1,7 +1,7 @@
-//! How much a call of a function makes, from its arguments alone: an upper bound, in bytes.
+//! Upper bounds in bytes for the result of a call, computed from its arguments.
 //!
-//! Most functions make no more than some times what they are given. Those here multiply: the lengths of
-//! their arguments with each other, or a length with a number.
+//! Most functions return at most a small multiple of their arguments. The functions listed here
+//! multiply: the lengths of their arguments with each other, or a length with a number.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use super::own_memory::values_bytes;
 
-/// What a row of a result takes beside its value.
+/// The bytes of a result row beside its value.
 const ROW_BYTES: u64 = 16;
 
-/// How many times its arguments a function makes that does not multiply.
+/// The result of a function that does not multiply, as a multiple of its arguments.
 const TIMES: u64 = 4;
 
-/// Letters that one letter of a format becomes, at most: the name of a month in full.
+/// The letters that one letter of a format becomes, at most: the full name of a month.
 const FORMAT_TIMES: u64 = 16;
 
-/// Bytes that a call makes, at most.
+/// Returns the bytes that a call makes, at most.
 pub(super) fn estimate(name: &str, call: &ScalarFunctionArgs) -> Result<u64> {
     let args = call.args.as_slice();
     let rows = match args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
@@ -35,7 +35,7 @@ pub(super) fn estimate(name: &str, call: &ScalarFunctionArgs) -> Result<u64> {
         ("lpad" | "rpad", [text, count, ..]) => {
             per_row(rows, &[lengths(text)?, counts(count)?], |row| row[0].max(times(row[1], 4)))
         }
-        // Each letter, and each place between two, may become the replacement.
+        // Each letter, and each gap between two letters, may become the replacement.
         ("replace" | "regexp_replace", [text, _, with, ..]) => {
             let made = |row: &[u64]| row[0].saturating_add(times(row[0].saturating_add(1), row[1]));
             per_row(rows, &[lengths(text)?, lengths(with)?], made)
@@ -69,8 +69,8 @@ fn times(a: u64, b: u64) -> u64 {
     a.saturating_mul(b)
 }
 
-/// The sum over rows of what `made` makes of each row's numbers, and the largest once more: a value is made beside the result, and
-/// copied into it.
+/// Returns the sum of `made` over all rows, plus its largest value once more. A function builds
+/// each value beside the result and then copies it.
 fn per_row(rows: usize, columns: &[Numbers], made: impl Fn(&[u64]) -> u64) -> u64 {
     let mut numbers = vec![0; columns.len()];
     let row = |row| {
@@ -82,7 +82,7 @@ fn per_row(rows: usize, columns: &[Numbers], made: impl Fn(&[u64]) -> u64) -> u6
     sum.saturating_add(largest)
 }
 
-/// A number for each row; of NULL, and of what is negative, it is 0.
+/// A number for each row. NULL and negative numbers count as 0.
 #[derive(Debug)]
 pub(super) enum Numbers {
     One(u64),
@@ -90,12 +90,12 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// Whether all rows have the same one.
+    /// Returns whether all rows share one number.
     pub fn is_one(&self) -> bool {
         matches!(self, Self::One(_))
     }
 
-    /// The number of a row.
+    /// Returns the number of a row.
     pub fn at(&self, row: usize) -> u64 {
         match self {
             Self::One(number) => *number,
@@ -118,7 +118,7 @@ impl Numbers {
     }
 }
 
-/// How long texts are, in bytes.
+/// Returns the lengths of strings, in bytes.
 pub(super) fn lengths(value: &ColumnarValue) -> Result<Numbers> {
     match value.data_type() {
         DataType::Utf8
@@ -131,7 +131,7 @@ pub(super) fn lengths(value: &ColumnarValue) -> Result<Numbers> {
     }
 }
 
-/// The length of the longest text, in bytes; 0 of what is no text.
+/// Returns the length of the longest string in bytes, or 0 if the type is not a string.
 pub(super) fn longest(value: &ColumnarValue) -> Result<u64> {
     Ok(match value.data_type().is_string() {
         true => match lengths(value)? {
@@ -142,7 +142,7 @@ pub(super) fn longest(value: &ColumnarValue) -> Result<u64> {
     })
 }
 
-/// The numbers that a column of numbers has.
+/// Returns the values of a numeric column.
 pub(super) fn counts(value: &ColumnarValue) -> Result<Numbers> {
     match value.data_type().is_numeric() {
         true => Numbers::of(value, |array| Ok(Arc::clone(array))),
@@ -150,7 +150,7 @@ pub(super) fn counts(value: &ColumnarValue) -> Result<Numbers> {
     }
 }
 
-/// How many items lists have.
+/// Returns the number of items of each list.
 fn items(value: &ColumnarValue) -> Result<Numbers> {
     Ok(match value {
         ColumnarValue::Array(array) => {
@@ -160,7 +160,7 @@ fn items(value: &ColumnarValue) -> Result<Numbers> {
     })
 }
 
-/// How many items the list of a row has; 1 of what is no list.
+/// Returns the number of items of a row's list, or 1 if the type is not a list.
 pub(super) fn items_of(array: &dyn Array, row: usize) -> u64 {
     match array.data_type() {
         _ if array.is_null(row) => 0,
@@ -171,7 +171,7 @@ pub(super) fn items_of(array: &dyn Array, row: usize) -> u64 {
     }
 }
 
-/// What a value takes.
+/// Returns the bytes of a value.
 pub(super) fn bytes_of(value: &ColumnarValue) -> u64 {
     match value {
         ColumnarValue::Array(array) => values_bytes(array.as_ref()) as u64,
@@ -179,7 +179,7 @@ pub(super) fn bytes_of(value: &ColumnarValue) -> u64 {
     }
 }
 
-/// What a value takes, on average.
+/// Returns the average bytes of a value.
 fn average(value: &ColumnarValue, rows: usize) -> Numbers {
     Numbers::One(match value {
         ColumnarValue::Array(_) => bytes_of(value).div_ceil(rows.max(1) as u64),
@@ -187,7 +187,7 @@ fn average(value: &ColumnarValue, rows: usize) -> Numbers {
     })
 }
 
-/// What the arguments take; constants once for each row.
+/// Returns the bytes of the arguments. Constants count once for each row.
 fn all_bytes(args: &[ColumnarValue], rows: usize) -> u64 {
     let bytes = |arg: &ColumnarValue| match arg {
         ColumnarValue::Array(_) => bytes_of(arg),
@@ -196,7 +196,7 @@ fn all_bytes(args: &[ColumnarValue], rows: usize) -> u64 {
     args.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
-/// Bytes of the items from `start` to `stop`.
+/// Returns the bytes of the items from `start` to `stop`.
 fn series(rows: usize, start: &ColumnarValue, stop: &ColumnarValue, step: Option<&ColumnarValue>) -> Result<u64> {
     let (start, stop) = (positions(start)?, positions(stop)?);
     let step = step.map(strides).transpose()?;
@@ -208,7 +208,7 @@ fn series(rows: usize, start: &ColumnarValue, stop: &ColumnarValue, step: Option
     for row in 0..rows {
         let (Some(start), Some(stop)) = (at(&start, row), at(&stop, row)) else { continue };
         let step = step.as_ref().map_or(Some(1), |step| at(step, row));
-        // A step of zero, or of NULL, is an error or NULL: no items.
+        // A step of zero or NULL yields no items: the function fails or returns NULL.
         let Some(step) = step.filter(|step| *step != 0) else { continue };
         let is_empty = (stop < start) == (step > 0) && stop != start;
         let count = if is_empty { 0 } else { (stop - start).unsigned_abs() / step.unsigned_abs() + 1 };
@@ -217,7 +217,7 @@ fn series(rows: usize, start: &ColumnarValue, stop: &ColumnarValue, step: Option
     Ok(sum)
 }
 
-/// Whole numbers as they are, days and moments in nanoseconds.
+/// Returns integers as they are, and dates and timestamps in nanoseconds.
 fn positions(value: &ColumnarValue) -> Result<Vec<Option<i128>>> {
     let array = value.to_array(1)?;
     let unit: i128 = match array.data_type() {
@@ -237,7 +237,8 @@ fn positions(value: &ColumnarValue) -> Result<Vec<Option<i128>>> {
     Ok(numbers.as_primitive::<Int64Type>().iter().map(|number| Some(i128::from(number?) * unit)).collect())
 }
 
-/// Steps in the units of [`positions`]: a month has 28 days, so that there are not more items.
+/// Returns steps in the units of [`positions`]. A month counts as 28 days, so the number of items
+/// is an upper bound.
 fn strides(value: &ColumnarValue) -> Result<Vec<Option<i128>>> {
     let array = value.to_array(1)?;
     if *array.data_type() != DataType::Interval(IntervalUnit::MonthDayNano) {

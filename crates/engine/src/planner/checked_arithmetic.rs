@@ -1,13 +1,15 @@
-//! `9223372036854775807 + 1` is an error, and so is `sum()` of it.
+//! `9223372036854775807 + 1` is an error, and so is `sum()` of these values.
 //!
-//! DataFusion adds, subtracts, multiplies and negates integers modulo 2^n: a wrong number where PostgreSQL and DuckDB
-//! have an error. Its physical expressions can check, but nothing between SQL and them can ask for it, and constants are
-//! folded before. So the operators on integers become functions that check, as soon as types are settled. The check
-//! is a flag that is or-ed over a batch without a branch; which row it was is looked for when there was one.
+//! DataFusion adds, subtracts, multiplies and negates integers modulo 2^n. It returns a wrong
+//! number where PostgreSQL and DuckDB return an error. Its physical expressions can check for
+//! overflow, but SQL cannot request the check, and constants are folded before that stage. This
+//! rule replaces the operators on integers with checking functions as soon as types are settled.
+//! The check ORs a flag over a batch without a branch. If the flag is set, the function searches
+//! for the row.
 //!
-//! Decimals of more than 38 digits are an error as well: Arrow computes them in 128 bits, and digits are cut off where one
-//! is printed ([#16406]). The type of `a * b` has room for every product until it would need more than 38 digits; from
-//! there on results are looked at.
+//! Decimals of more than 38 digits are an error as well. Arrow computes them in 128 bits and cuts
+//! off digits when it prints one ([#16406]). The type of `a * b` holds every product until it would
+//! need more than 38 digits. From that size on, the function checks the results.
 //!
 //! [#16406]: https://github.com/apache/datafusion/issues/16406
 
@@ -41,7 +43,7 @@ use super::expressions;
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
-/// Whether an expression is one of ours, whose arguments are integers of one type.
+/// Returns whether the function is a checked operator, on integers of one type or on decimals.
 pub(super) fn is_checked(expr: &ScalarFunction) -> bool {
     expr.func.inner().is::<Checked>()
 }
@@ -52,7 +54,7 @@ pub(super) struct CheckedArithmetic;
 impl AnalyzerRule for CheckedArithmetic {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            // Its numbers must be literals.
+            // The numbers of LIMIT must be literals.
             if matches!(node, LogicalPlan::Limit(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -104,7 +106,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// The type of what is computed of these, if it is checked.
+/// Returns the type of the result if the operator is checked on these operand types.
 fn result(left: &DataType, op: Operator, right: &DataType) -> Option<DataType> {
     match (left, right) {
         (DataType::Decimal128(..), DataType::Decimal128(..)) => {
@@ -115,9 +117,10 @@ fn result(left: &DataType, op: Operator, right: &DataType) -> Option<DataType> {
     }
 }
 
-/// The expression's type if it is an integer or a decimal.
+/// Returns the expression's type if it is an integer or a decimal.
 fn exact(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
-    // What was rewritten before knows its type; asking it would look through all that is below, at every level.
+    // A rewritten operator stores its type. `get_type` would traverse the whole subtree at every
+    // level.
     if let Some(checked) = Checked::of(expr) {
         return Some(checked.data_type.clone());
     }
@@ -125,13 +128,14 @@ fn exact(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     (data_type.is_integer() || matches!(data_type, DataType::Decimal128(..))).then_some(data_type)
 }
 
-/// The checked operator that a function is, and the type of its result. Integers on both sides have that type.
+/// Returns the checked operator that the function implements, and its result type. Integer operands
+/// have that type.
 pub(crate) fn operation_of(function: &ScalarUDF) -> Option<(Operation, &DataType)> {
     let checked: &Checked = function.inner().downcast_ref()?;
     Some((checked.operation, &checked.data_type))
 }
 
-/// An operator that is checked.
+/// A checked operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
     Add,
@@ -168,7 +172,7 @@ impl Operation {
         Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(checked)), args))
     }
 
-    /// As it is written.
+    /// Returns the operator's SQL symbol.
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
@@ -184,13 +188,13 @@ struct Checked {
     operation: Operation,
     data_type: DataType,
     signature: Signature,
-    /// It and those below.
+    /// The number of checked operators in this expression, including this one.
     operators: usize,
-    /// Of the arguments that it was made with.
+    /// A hash of the operator and its original arguments.
     id: u64,
 }
 
-/// What it does; its arguments are compared besides.
+/// Compares operators and types. DataFusion compares the arguments separately.
 impl PartialEq for Checked {
     fn eq(&self, other: &Self) -> bool {
         self.operation == other.operation && self.data_type == other.data_type
@@ -216,7 +220,7 @@ impl ScalarUDFImpl for Checked {
         }
     }
 
-    /// As the operator is called.
+    /// Returns the name of the SQL operator on its arguments.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let mut name = String::new();
         if self.operators > MAX_NAMED {
@@ -260,8 +264,9 @@ impl ScalarUDFImpl for Checked {
     }
 }
 
-/// Operators in a name that is spelled out. DataFusion asks for the name at every level whenever it asks for a type: the
-/// names of a chain of hundreds would take longer than all else, so that it goes by a number.
+/// The number of operators up to which a name is spelled out. DataFusion requests the name at every
+/// level whenever it computes a type. The names of a chain of hundreds would dominate planning
+/// time, so a hash replaces them.
 const MAX_NAMED: usize = 32;
 
 impl Checked {
@@ -272,7 +277,8 @@ impl Checked {
         }
     }
 
-    /// All operators below into one text: each by itself, it would be copied once a level.
+    /// Appends the names of all operators below to one string. Separate names would be copied once
+    /// a level.
     fn write_name(&self, args: &[Expr], name: &mut String) {
         let write = |expr: &Expr, name: &mut String| match (Self::of(expr), expr) {
             (Some(inner), Expr::ScalarFunction(call)) => inner.write_name(&call.args, name),
@@ -348,7 +354,7 @@ impl Checked {
             }
         };
         if is_out_of_range {
-            // What lies under a NULL does not count.
+            // A value under a NULL does not count.
             let is_wrong = |row: &usize| {
                 nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row))
                     && left.value(*row).zip(right.value(*row)).is_some_and(|(l, r)| operation(l, r).1)
@@ -391,7 +397,7 @@ impl Checked {
         }
     }
 
-    /// The error for the first row whose result has too many digits.
+    /// Returns the error for the first row whose result has too many digits.
     fn decimal_out_of_range(
         &self,
         left: &ColumnarValue,
@@ -437,7 +443,7 @@ impl Checked {
     }
 }
 
-/// `BIGINT out of range in 9223372036854775807 + 1`
+/// Returns the error `BIGINT out of range in 9223372036854775807 + 1`.
 pub(super) fn out_of_range(data_type: &DataType, what: &str) -> DataFusionError {
     let error = Error::new(ErrorKind::Data, format!("{} out of range in {what}", sql_name(data_type)));
     error.breaking(Rule::Range).with_hint(room_for(data_type)).into()
@@ -447,7 +453,7 @@ fn is_valid(value: i128, precision: u8) -> bool {
     Decimal128Type::is_valid_decimal_precision(value, precision)
 }
 
-/// What to do where the result of arithmetic is out of range.
+/// Returns the hint for an arithmetic result that is out of range.
 pub(crate) fn room_for(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Decimal128(..) | DataType::Decimal256(..) => "CAST(x AS DOUBLE) has room for more, at less precision",
@@ -455,7 +461,7 @@ pub(crate) fn room_for(data_type: &DataType) -> &'static str {
     }
 }
 
-/// What to do where integers are out of range.
+/// The hint for integers that are out of range.
 pub(crate) const MORE_ROOM: &str =
     "CAST(x AS DECIMAL(38, 0)) has room for more, CAST(x AS DOUBLE) for more at less precision";
 
@@ -487,14 +493,14 @@ impl<T: ArrowPrimitiveType> Operand<T> {
     }
 }
 
-/// The value modulo 2^n, and whether that is not the value.
+/// Integer arithmetic that returns the value modulo 2^n, and true if it overflowed.
 trait Integer: Copy + Display {
     fn add(self, other: Self) -> (Self, bool);
     fn subtract(self, other: Self) -> (Self, bool);
     fn multiply(self, other: Self) -> (Self, bool);
 }
 
-// Comparisons rather than the processor's overflow flag: those are made for many values at a time.
+// Comparisons vectorize; the processor's overflow flag does not.
 macro_rules! signed {
     ($($native:ty => $wide:ty),*) => {
         $(impl Integer for $native {
@@ -582,7 +588,7 @@ mod tests {
             let error = fails(&format!("SELECT {expression} FROM {table}")).await;
             assert_eq!((error.kind(), error.message()), (ErrorKind::Data, expected), "{expression}");
         }
-        // A constant that is found while the plan is made.
+        // A constant that the planner folds.
         let error = fails("SELECT x + 9223372036854775807 FROM (SELECT 1 AS x)").await;
         assert_eq!(error.message(), "BIGINT out of range in 1 + 9223372036854775807");
         let error = fails(&format!("SELECT a FROM {table} WHERE a + 1 > 0")).await;

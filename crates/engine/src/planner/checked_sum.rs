@@ -1,13 +1,14 @@
-//! `sum()` of integers is their sum or an error.
+//! `sum()` of integers returns their exact sum or an error.
 //!
-//! DataFusion's wraps around. A sum over all rows is kept in 128 bits, and must fit when a thread hands its part on; a sum
-//! per group must fit all the time, for twice the memory per group is too much to pay for sums that come back from beyond. The type stays
-//! BIGINT, where DuckDB has HUGEINT and PostgreSQL NUMERIC: columns made of sums keep their type, and nobody has to
-//! convert.
+//! DataFusion's sum wraps around. This sum over all rows keeps 128 bits, and must fit when a thread
+//! emits its partial state. A sum per group must fit at all times: sums that overflow and return
+//! into range do not justify twice the memory per group. The type stays BIGINT, where DuckDB has
+//! HUGEINT and PostgreSQL NUMERIC. Columns made of sums keep their type and need no conversion.
 //!
-//! Sums of decimals are added up in 128 bits by DataFusion, modulo 2^128: two values of 38 nines are -1.4e37. Here a sum
-//! over all rows is kept in 256 bits, a sum per group in 128 that must not overflow, and both must have 38 digits at
-//! most in the end ([#16406]). Doubles and intervals are left to DataFusion. Seen in 55.2.0.
+//! DataFusion adds decimals in 128 bits, modulo 2^128: the sum of two values of 38 nines is
+//! -1.4e37. This sum over all rows keeps 256 bits. A sum per group keeps 128 bits that must not
+//! overflow. Both must have at most 38 digits in the end ([#16406]). DataFusion sums doubles and
+//! intervals. Seen in 55.2.0.
 //!
 //! [#16406]: https://github.com/apache/datafusion/issues/16406
 
@@ -104,15 +105,16 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// 64 bits, of which the 128 of a sum are made.
+/// A 64-bit integer type that is summed in 128 bits.
 trait Number: ArrowPrimitiveType + Send + Sync {
-    /// A batch's sum, exactly.
+    /// Returns the exact sum of a batch.
     fn sum(values: &[Self::Native]) -> i128;
     fn narrow(sum: i128) -> Option<Self::Native>;
     fn wide(value: Self::Native) -> i128;
 }
 
-/// The upper and lower halves by themselves do not overflow within 2^31 values, and add up many at a time.
+/// The number of values whose upper and lower halves can be summed separately without overflow. The
+/// separate sums vectorize.
 const EXACT_ROWS: usize = 1 << 31;
 
 impl Number for Int64Type {
@@ -159,11 +161,11 @@ impl Number for UInt64Type {
     }
 }
 
-/// The sum of all rows, or of the rows of a window as it slides.
+/// The sum of all rows, or of a sliding window's rows.
 #[derive(Debug)]
 struct WideSum<T: Number> {
     sum: i128,
-    /// Rows that are not NULL.
+    /// The number of rows that are not NULL.
     rows: i64,
     number: std::marker::PhantomData<T>,
 }
@@ -228,11 +230,11 @@ impl<T: Number + Debug> Accumulator for WideSum<T> {
     }
 }
 
-/// The sum of all decimals, or of those of a window as it slides.
+/// The sum of all decimals, or of a sliding window's decimals.
 #[derive(Debug)]
 struct DecimalSum {
     sum: i256,
-    /// Rows that are not NULL.
+    /// The number of rows that are not NULL.
     rows: i64,
     data_type: DataType,
 }
@@ -246,12 +248,12 @@ impl DecimalSum {
         let Some(values) = values.first().and_then(|values| values.as_primitive_opt::<Decimal128Type>()) else {
             return internal_err!("a sum of other values than decimals");
         };
-        // Of 2^63 rows at most: 191 bits.
+        // At most 2^63 rows: 191 bits.
         let sum = values.iter().flatten().fold(i256::ZERO, |sum, value| sum.wrapping_add(i256::from_i128(value)));
         Ok((sum, (values.len() - values.null_count()) as i64))
     }
 
-    /// What 128 bits hold of it.
+    /// Returns the sum in 128 bits, or an out-of-range error.
     fn narrow(&self) -> Result<i128> {
         self.sum.to_i128().ok_or_else(|| out_of_range(&self.data_type, "a sum of more than 128 bits"))
     }
@@ -308,7 +310,7 @@ impl Accumulator for DecimalSum {
     }
 }
 
-/// DataFusion keeps the values, and would add them up unchecked.
+/// A sum of distinct values. DataFusion collects the values, but would add them unchecked.
 #[derive(Debug)]
 struct DistinctSum {
     inner: Box<dyn Accumulator>,
@@ -345,14 +347,14 @@ impl Accumulator for DistinctSum {
     }
 }
 
-/// A sum per group, each of 64 bits.
+/// A sum per group: 64 bits for integers, 128 for decimals.
 struct GroupSums<G> {
     inner: G,
     is_out_of_range: Arc<AtomicBool>,
     data_type: DataType,
 }
 
-/// The sum modulo 2^n, and whether that is not the sum.
+/// An addition modulo 2^n that also returns true if it overflowed.
 type Add<T> = fn(<T as ArrowPrimitiveType>::Native, <T as ArrowPrimitiveType>::Native) -> AddOutcome<T>;
 type AddOutcome<T> = (<T as ArrowPrimitiveType>::Native, bool);
 

@@ -1,10 +1,11 @@
-//! `coalesce`, `ifnull`, `nvl` and `nvl2` have the type that their values have together.
+//! `coalesce`, `ifnull`, `nvl` and `nvl2` return the common type of their values.
 //!
-//! `coalesce(t, '2030-01-01')` of a date or time is of its type: the string is read as one, as PostgreSQL and DuckDB do.
-//! DataFusion 55.2 finds no common type for the two, and refuses the call ("Fail to find the coerced type",
-//! apache/datafusion#25175). `ifnull` and `nvl` are the `coalesce` of two values. DataFusion knows numbers up to 64 bits
-//! and strings for them: a decimal comes back as a double, a date as a string. `nvl2(tested, a, b)` has the type of `a` and
-//! `b`. DataFusion looks for one that the tested value has too, and refuses dates beside numbers.
+//! `coalesce(t, '2030-01-01')` of a date or time returns that type: it casts the string to it, as
+//! PostgreSQL and DuckDB do. DataFusion 55.2 finds no common type for the two and refuses the call
+//! ("Fail to find the coerced type", apache/datafusion#25175). `ifnull` and `nvl` are the
+//! `coalesce` of two values. DataFusion declares them for numbers up to 64 bits and strings: a
+//! decimal returns a double, a date a string. `nvl2(tested, a, b)` has the common type of `a` and
+//! `b`. DataFusion includes the tested value in the common type, and refuses dates beside numbers.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use datafusion::prelude::Expr;
 
 use super::declared_as::declared_as;
 
-/// The functions in the place of DataFusion's.
+/// Returns the replacements of DataFusion's functions.
 pub(super) fn functions() -> [Arc<ScalarUDF>; 3] {
     let coalesce = Coalesce { of: core_functions::coalesce() };
     let of_two = CoalesceOfTwo { named: core_functions::nvl(), coalesce: Coalesce { of: core_functions::coalesce() } };
@@ -27,7 +28,7 @@ pub(super) fn functions() -> [Arc<ScalarUDF>; 3] {
     [Arc::new(coalesce.into()), Arc::new(of_two.into()), Arc::new(nvl2.into())]
 }
 
-/// The types that values of these types are cast to, of which one is the result.
+/// Returns the types to cast the values to. The result has one of them.
 fn common_types(types: &[DataType]) -> Result<Vec<DataType>> {
     let coalesce = core_functions::coalesce();
     let Some(moment) = types.iter().find(|data_type| data_type.is_temporal()) else {
@@ -66,7 +67,7 @@ impl ScalarUDFImpl for Coalesce {
     }
 }
 
-/// `ifnull` and `nvl`: another name, and two arguments.
+/// `ifnull` and `nvl`: `coalesce` under another name, with exactly two arguments.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CoalesceOfTwo {
     named: Arc<ScalarUDF>,

@@ -1,16 +1,20 @@
-//! Joins that make much of little let go of their thread, and end soon after their query.
+//! Makes joins that amplify their input yield to the runtime and stop on cancellation.
 //!
-//! DataFusion counts what leaves sources, and lets a task go after so many batches; but a join of two small tables goes
-//! on for minutes between two batches of its source. So joins count what they emit, too: each by itself, for joins in
-//! joins that all drew on the runtime's one budget would have spent it before the innermost one did anything. A
-//! nested-loop or hash join whose condition nothing meets emits nothing: its condition, evaluated for some thousand
-//! pairs at a time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody
-//! waits for the rows. Now and then it lets the runtime have another thread in place of its own, for as many joins as
-//! there are threads would leave none to look after timers, and so none to tell that time is over.
+//! DataFusion counts the batches that leave sources and yields after a fixed number. A join of two
+//! small tables runs for minutes between two batches of its source, so joins count the batches they
+//! emit, too. Each join has its own count: nested joins that share the runtime's budget would spend
+//! it before the innermost one made progress.
 //!
-//! Joins in joins are polled in each other, too, on a thread's stack: where that is nearly full they go on on another.
+//! A nested-loop or hash join whose condition no row meets emits nothing. Its condition is
+//! evaluated for some thousand pairs at a time, checks whether the query still runs, and fails if
+//! it does not. The error is never reported, since the client no longer waits for the rows. Every
+//! [`LET_GO_EVERY_MS`], the condition lets the runtime replace its thread by another. Otherwise as
+//! many joins as there are threads would leave none to run timers, and no timeout would fire.
 //!
-//! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
+//! Nested joins are also polled recursively on a thread's stack. When the stack is nearly full,
+//! they continue on a new one.
+//!
+//! The rewrite applies to a plan that is about to run, so EXPLAIN shows the original plan.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -40,10 +44,10 @@ use super::unseen;
 use crate::query::Query;
 use crate::{Error, ErrorKind};
 
-/// Batches that a join emits without letting go.
+/// The number of batches that a join emits between two yields.
 const BATCHES_AT_A_TIME: usize = 64;
 
-/// The plan, with joins that can be cancelled.
+/// Returns the plan with joins that can be cancelled.
 pub(super) fn cancellable(plan: Arc<dyn ExecutionPlan>, query: &Arc<Query>) -> Result<Arc<dyn ExecutionPlan>> {
     let watched = plan.transform_up(|node| {
         let node = if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
@@ -69,7 +73,7 @@ fn yielding(
     Ok(Box::pin(YieldingStream { inner, batches_left: BATCHES_AT_A_TIME }))
 }
 
-/// Stack that a join and what is below it takes, to the next join.
+/// The stack that a join and its inputs take, up to the next join, in bytes.
 const JOIN_STACK_BYTES: usize = 256 << 10;
 
 fn with_stack<T>(work: impl FnOnce() -> T) -> T {
@@ -123,16 +127,16 @@ fn watched(filter: &JoinFilter, query: &Arc<Query>) -> JoinFilter {
     JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }
 
-/// A condition that fails when its query was cancelled.
+/// A join condition that fails when its query was cancelled.
 struct Watched {
     inner: Arc<dyn PhysicalExpr>,
     query: Arc<Query>,
-    /// When a thread was let go last, in milliseconds since `made`.
+    /// The time of the last thread handover, in milliseconds since `made`.
     let_go: AtomicU64,
     made: Instant,
 }
 
-/// A thread is let go this often.
+/// The interval between two thread handovers, in milliseconds.
 const LET_GO_EVERY_MS: u64 = 10;
 
 impl Watched {
@@ -141,7 +145,7 @@ impl Watched {
         Self { inner, query, let_go: AtomicU64::new(0), made: Instant::now() }
     }
 
-    /// Whether it is time for the runtime to have another thread; only one with several can.
+    /// Returns whether a thread handover is due. Only a multi-thread runtime supports it.
     fn lets_go(&self) -> bool {
         let now = self.made.elapsed().as_millis() as u64;
         if now < self.let_go.load(Relaxed) + LET_GO_EVERY_MS {

@@ -1,22 +1,24 @@
-//! Conditions on two queries, about columns of one name.
+//! Renames columns of equal name in conditions of correlated subqueries.
 //!
-//! Where a subquery has a condition that is also on the query around it, DataFusion joins the two on that condition, and
-//! has what the subquery reads under one new alias there, by names without a table's. So
+//! If a subquery has a condition on the outer query, DataFusion joins the two on that condition. It
+//! puts the subquery's columns under one new alias, without their table names. In
 //!
 //! ```sql
-//! SELECT * FROM t WHERE EXISTS (SELECT 1 FROM a JOIN b ON a.id = b.id WHERE a.x = t.x OR b.x = t.x)
+//! SELECT * FROM t
+//! WHERE EXISTS (SELECT 1 FROM a JOIN b ON a.id = b.id WHERE a.x = t.x OR b.x = t.x)
 //! ```
 //!
-//! asks for `a.x` twice, and rows are missing. Marks, columns that stand for subqueries within the condition, are all
-//! called the same, too. A column of the query around is taken for one of the subquery that has its
-//! name, where the value of IN or of a comparison with ALL comes into the condition:
+//! the join reads `a.x` twice, and rows are missing. Marks, the columns that stand for subqueries
+//! in the condition, all have the same name, too. If the value of IN or of a comparison with ALL
+//! enters the condition, DataFusion confuses an outer column with the subquery's column of that
+//! name:
 //!
 //! ```sql
 //! SELECT * FROM c JOIN z ON c.k = z.k WHERE z.w NOT IN (SELECT z.id FROM z WHERE z.w = c.q)
 //! ```
 //!
-//! Here such columns get names of their own below the condition, after DataFusion has put marks into it, and before it
-//! takes the condition out.
+//! This rule gives such columns unique names below the condition. It runs after DataFusion has
+//! inserted marks and before it pulls the condition up.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,7 +31,7 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::prelude::Expr;
 
-/// What a new name starts with; a number follows.
+/// The prefix of a new name. A number follows.
 const NAME: &str = "__both";
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl OptimizerRule for CorrelatedNames {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // Of LATERAL: a node; all others: in expressions.
+        // A LATERAL subquery is a plan node. All others are in expressions.
         if let LogicalPlan::Subquery(mut subquery) = plan {
             let inner = prepared(subquery.subquery.as_ref().clone(), config)?;
             subquery.subquery = inner.data.into();
@@ -62,7 +64,8 @@ impl OptimizerRule for CorrelatedNames {
     }
 }
 
-/// A subquery's plan, with marks for the subqueries in it, and conditions that can be taken out of it.
+/// Returns a subquery's plan with marks for its nested subqueries and conditions that can be pulled
+/// up.
 fn prepared(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let is_correlated = !plan.all_out_ref_exprs().is_empty();
     let inner = plan.transform_down(|node| CorrelatedNames.rewrite(node, config))?;
@@ -74,8 +77,8 @@ fn prepared(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transform
     marked.transform_data(|plan| told_apart(plan, config))
 }
 
-/// Gives names of their own to columns that a condition on both queries may take for one another, or for what the
-/// subquery returns.
+/// Renames columns that a condition on both queries could confuse with each other or with the
+/// subquery's result columns.
 fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let mut columns_of: HashMap<String, HashSet<(usize, Column)>> = HashMap::new();
     let (mut inner, mut outer) = (HashSet::new(), HashSet::new());
@@ -120,7 +123,7 @@ fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transfo
         |node| match node {
             LogicalPlan::Filter(filter) => renamed(filter, is_wanted, config),
             LogicalPlan::Projection(projection) => with_new(projection),
-            // Of what their inputs have now.
+            // These derive their schema from the changed inputs.
             LogicalPlan::SubqueryAlias(_)
             | LogicalPlan::Join(_)
             | LogicalPlan::Window(_)
@@ -132,12 +135,13 @@ fn told_apart(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transfo
     renamed.map_data(|plan| LogicalPlanBuilder::new(plan).project(returned)?.build())
 }
 
-/// Other subqueries' conditions are their own.
+/// Skips nested subqueries, which have their own conditions.
 fn within(node: &LogicalPlan) -> TreeNodeRecursion {
     if matches!(node, LogicalPlan::Subquery(_)) { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue }
 }
 
-/// A filter whose conditions on both queries know some columns by new names, which its rows have, too.
+/// Returns the filter with new names for the wanted columns in its correlated conditions. Its input
+/// gets the columns under those names, too.
 fn renamed(
     filter: Filter,
     is_wanted: impl Fn(&Column) -> bool,
@@ -170,7 +174,8 @@ fn renamed(
     Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
 }
 
-/// A projection that hands on what has a new name. DataFusion adds such columns, but not to what is above it.
+/// Adds the renamed columns to a projection. DataFusion adds such columns, but not to the nodes
+/// above it.
 fn with_new(projection: Projection) -> Result<Transformed<LogicalPlan>> {
     let has_new_name = |column: &Column| column.name.starts_with(NAME);
     let mut exprs = projection.expr;
@@ -191,7 +196,7 @@ mod tests {
         u(id, x, y) AS (VALUES (1, 5, 1), (2, 4, NULL), (3, NULL, NULL), (4, 1, 3)),
         v(id, x, y) AS (VALUES (1, 2, 4), (2, NULL, 4))";
 
-    /// Expected: SQLite's answers.
+    /// Expected values are from SQLite.
     #[tokio::test]
     async fn columns_of_one_name_stay_apart() {
         for (condition, expected) in [
@@ -223,7 +228,7 @@ mod tests {
                          AND NOT EXISTS (SELECT 1 FROM v WHERE v.x = i.id))",
                 "1 2 3 4 5",
             ),
-            // Within a subquery that is about itself alone, within one that is not.
+            // A subquery in an uncorrelated one in a correlated one.
             (
                 "EXISTS (SELECT 1 FROM t AS i WHERE i.id = a.x AND i.y IN (SELECT j.y FROM t AS j
                          WHERE EXISTS (SELECT 1 FROM t AS k JOIN u AS l ON k.id = l.id WHERE k.x = j.id AND l.x = j.x)))",

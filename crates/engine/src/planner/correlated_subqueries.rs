@@ -1,22 +1,27 @@
-//! Subqueries about the row around them that DataFusion would join with it wrong.
+//! Rewrites correlated subqueries that DataFusion would join incorrectly.
 //!
-//! It takes the conditions on both queries out of a subquery, and joins on them. That is another question where something between
-//! the condition and the end of the subquery depends on which rows there are:
+//! DataFusion pulls the conditions on both queries out of a subquery and joins on them. This
+//! changes the result if an operator between the condition and the end of the subquery depends on
+//! the set of rows:
 //!
-//! - an aggregate without groups has a row when there is none to aggregate: `EXISTS (SELECT max(y) ..)` is always true, and
-//!   `0 IN (SELECT count(*) ..)` is true of those without one. Such a subquery is a value, and becomes one;
-//! - of a `UNION` it loses count of the columns. It is asked in parts;
-//! - ROLLUP, CUBE and GROUPING SETS have a total when there is none to aggregate, and rows in which the columns of the condition
-//!   are NULL (apache/datafusion #25519);
-//! - `LIMIT` and `OFFSET` count the rows of one group, a window function sees only these, and so does the side of an outer join, or
-//!   of EXCEPT, that rows are looked for in. Where nothing else says the same, the subquery is [unnested](unnesting);
-//! - of a value without an aggregate it does not know that there is one row, and a subquery that names columns of a query further out
-//!   it looks for in the wrong one. These are unnested, too.
+//! - An aggregate without groups returns a row for empty input: `EXISTS (SELECT max(y) ..)` is
+//!   always true, and `0 IN (SELECT count(*) ..)` is true for rows without a match. Such a subquery
+//!   is a value and becomes one.
+//! - DataFusion miscounts the columns of a `UNION`. This rule splits it into its inputs.
+//! - ROLLUP, CUBE and GROUPING SETS return a total for empty input, and rows in which the columns
+//!   of the condition are NULL (apache/datafusion #25519).
+//! - `LIMIT` and `OFFSET` count the rows of one outer row. A window function, or the null-supplying
+//!   side of an outer join or EXCEPT, sees only those rows. If no equivalent form exists, the
+//!   subquery is [unnested](unnesting).
+//! - DataFusion does not know that a scalar subquery without an aggregate returns one row. It
+//!   resolves columns of a query further out in the wrong query. These subqueries are unnested,
+//!   too.
 //!
-//! What cannot be unnested is refused. LATERAL joins go first: then all that is left is in expressions.
+//! The rule refuses subqueries that it cannot unnest. It rewrites LATERAL joins first, so that all
+//! remaining subqueries are in expressions.
 //!
-//! Subqueries of ours (`__rows`) lose their alias here: to the rows of a subquery DataFusion adds what conditions on both queries are
-//! about, and forgets to add it to an alias.
+//! The rule removes the alias (`__rows`) of subqueries that this crate generates. DataFusion adds
+//! the columns of correlated conditions to a subquery's rows, but not to an alias.
 
 use std::sync::Arc;
 
@@ -36,7 +41,7 @@ use datafusion::prelude::Expr;
 use super::unnesting::{self, Domain, Names, refused, subquery_of};
 use super::{expressions, only_values};
 
-/// What the subqueries that we write are called.
+/// The alias of generated subqueries.
 pub(super) const ROWS: &str = "__rows";
 
 #[derive(Debug)]
@@ -79,7 +84,7 @@ fn without_alias(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
 }
 
-/// What ON says about the query around is said in WHERE, where DataFusion looks for it.
+/// Moves correlated conditions from ON to WHERE, where DataFusion expects them.
 fn with_condition_outside(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let mut join = match node {
         LogicalPlan::Join(join) => join,
@@ -100,7 +105,7 @@ fn with_condition_outside(node: LogicalPlan) -> Result<Transformed<LogicalPlan>>
     }))
 }
 
-/// Two conditions of which one is about the query around are one.
+/// Merges two filters if one of them is correlated.
 fn one_filter(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     match filter.input.as_ref() {
         LogicalPlan::Filter(inner) if filter.predicate.contains_outer() || inner.predicate.contains_outer() => {
@@ -111,7 +116,7 @@ fn one_filter(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// `is_inner`: whether it is a subquery's.
+/// Rewrites all subqueries in a plan. `is_inner` is true if the plan itself is a subquery.
 fn settled(plan: LogicalPlan, is_inner: bool, names: &Names) -> Result<LogicalPlan> {
     let settled = plan.transform_up(|node| {
         let around = around(&node)?;
@@ -120,10 +125,10 @@ fn settled(plan: LogicalPlan, is_inner: bool, names: &Names) -> Result<LogicalPl
     Ok(settled?.data)
 }
 
-/// The rows that a node's subqueries are asked about, where they may be asked in any way.
+/// Returns the rows for which a node evaluates its subqueries, if these may be unnested.
 fn around(node: &LogicalPlan) -> Result<Option<Arc<LogicalPlan>>> {
     Ok(match node {
-        // Of other rows nobody asks what the subquery says: those that the rest of the condition does not hold for.
+        // The subquery's value matters only for rows that satisfy the rest of the condition.
         LogicalPlan::Filter(filter) if filter.predicate.exists(|expr| Ok(is_subquery(expr)))? => {
             let mut rest = split_conjunction_owned(filter.predicate.clone());
             rest.retain(unnesting::is_plain_condition);
@@ -133,7 +138,7 @@ fn around(node: &LogicalPlan) -> Result<Option<Arc<LogicalPlan>>> {
             })
         }
         LogicalPlan::Projection(projection) => Some(Arc::clone(&projection.input)),
-        // Where they are moved to WHERE.
+        // These subqueries are moved to WHERE.
         LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
             let is_asked = join.filter.as_ref().map_or(Ok(false), expressions::has_subquery)?;
             is_asked.then(|| Arc::new(LogicalPlan::Join(Join { filter: None, ..join.clone() })))
@@ -142,7 +147,7 @@ fn around(node: &LogicalPlan) -> Result<Option<Arc<LogicalPlan>>> {
     })
 }
 
-/// A subquery as DataFusion joins it right, or unnested.
+/// Returns a subquery in a form that DataFusion joins correctly, or unnested.
 fn answered(expr: Expr, around: Option<&Arc<LogicalPlan>>, is_inner: bool, names: &Names) -> Result<Transformed<Expr>> {
     let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
     let as_is = || {
@@ -151,7 +156,7 @@ fn answered(expr: Expr, around: Option<&Arc<LogicalPlan>>, is_inner: bool, names
         Ok::<_, DataFusionError>(rewritten)
     };
     let Some(around) = around else { return as_is() };
-    // What is within it, DataFusion would look for in the wrong query.
+    // DataFusion would resolve nested names in the wrong query.
     if unnesting::names_across(&subquery.subquery, around.schema())? {
         return unnested(expr.clone(), around, names).or_else(|_| as_is());
     }
@@ -163,7 +168,7 @@ fn is_refusal(error: &DataFusionError) -> bool {
     matches!(error, DataFusionError::External(_))
 }
 
-/// A subquery that has its rows for all of the query around, of which each row asks for its own.
+/// Unnests a subquery: computes its rows for all outer rows, and joins each outer row to its own.
 fn unnested(expr: Expr, around: &Arc<LogicalPlan>, names: &Names) -> Result<Transformed<Expr>> {
     let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
     let columns = unnesting::outer_columns_of(&subquery.subquery)?;
@@ -189,7 +194,7 @@ fn unnested(expr: Expr, around: &Arc<LogicalPlan>, names: &Names) -> Result<Tran
     Ok(Transformed::yes(if is_value { only_values::only(expr) } else { expr }))
 }
 
-/// Refuses what DataFusion does not join.
+/// Fails if DataFusion cannot decorrelate a subquery of the expression.
 fn check_joined(expr: &Expr) -> Result<()> {
     let mut is_joined = true;
     expr.apply(|expr| {
@@ -203,12 +208,12 @@ fn check_joined(expr: &Expr) -> Result<()> {
     if is_joined { Ok(()) } else { Err(unnesting::refused("conditions on both that are no equalities")) }
 }
 
-/// Whether DataFusion takes a subquery's conditions out of it, and finds it valid.
+/// Returns whether DataFusion can pull up the subquery's conditions and finds it valid.
 fn joins(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
     let asks = LogicalPlanBuilder::empty(true).project([lit(true)])?.build()?;
     check_subquery_expr(&asks, plan, expr)?;
     let mut pull_up = match expr {
-        // Without the value of no rows: functions are not typed yet, and some panic.
+        // Without the value for an empty input: functions are not typed yet, and some panic.
         Expr::ScalarSubquery(_) => PullUpCorrelatedExpr::new(),
         Expr::InSubquery(is_in) => {
             let found = plan.head_output_expr()?.map(|found| is_in.expr.as_ref().clone().eq(found));
@@ -220,7 +225,7 @@ fn joins(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
     Ok(pull_up.can_pull_up)
 }
 
-/// The expression with its subquery settled.
+/// Rewrites the subqueries nested in the expression's subquery.
 fn within(expr: Expr, names: &Names) -> Result<Expr> {
     unnesting::with_subquery(expr, |subquery| {
         let plan = Arc::new(settled(subquery.subquery.as_ref().clone(), true, names)?);
@@ -229,10 +234,10 @@ fn within(expr: Expr, names: &Names) -> Result<Expr> {
 }
 
 fn rewrite(expr: Expr, is_inner: bool) -> Result<Transformed<Expr>> {
-    // A union within a subquery is taken apart wherever its conditions are from.
+    // A union in a subquery is always split, even if its conditions refer to a query further out.
     let is_asked = |subquery: &Subquery| is_correlated(subquery) || (is_inner && is_union(&subquery.subquery));
     Ok(match expr {
-        // One value, whoever asks.
+        // A single row has a single value, correlated or not.
         Expr::InSubquery(is_in) if matches!(one_row(&is_in.subquery.subquery), OneRow::Always) => {
             let InSubquery { expr, subquery, negated } = is_in;
             let op = if negated { Operator::NotEq } else { Operator::Eq };
@@ -296,10 +301,10 @@ fn binary(left: Box<Expr>, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(right) })
 }
 
-/// The value of the one row of a query.
+/// Returns the value of a query's only row.
 fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
     match plan.as_ref() {
-        // These leave it as it is.
+        // These preserve the value.
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => value_of(&sort.input),
         LogicalPlan::Distinct(Distinct::All(input)) => value_of(input),
         LogicalPlan::Limit(limit) => value_of(&limit.input),
@@ -307,9 +312,9 @@ fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
     }
 }
 
-/// A query that has one row on a condition, as one that has one always, and NULL where the
-/// condition is not true: DataFusion loses the condition. `None` where more is between the
-/// condition and the value.
+/// Turns a query that returns one row on a condition into one that always returns a row, with NULL
+/// if the condition is not true. DataFusion loses the condition. Returns `None` if other operators
+/// are between the condition and the value.
 fn value_if(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let (value, below) = match plan {
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => return value_if(&sort.input),
@@ -330,10 +335,10 @@ fn value_if(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlanBuilder::new_from_arc(input).project([value])?.build()?))
 }
 
-/// EXISTS of a correlated subquery.
+/// Returns EXISTS of a correlated subquery.
 fn has_rows(plan: &Arc<LogicalPlan>) -> Result<Expr> {
     match plan.as_ref() {
-        // In whatever order.
+        // The order does not matter.
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => return has_rows(&sort.input),
         LogicalPlan::Projection(projection) => {
             if let Some(unordered) = unordered(projection)? {
@@ -369,7 +374,7 @@ fn has_rows(plan: &Arc<LogicalPlan>) -> Result<Expr> {
     }
 }
 
-/// `value op ANY (plan)`, or ALL, of a correlated subquery. `is_in`: as IN, where it stays what it is.
+/// Returns `value op ANY (plan)`, or ALL, of a correlated subquery. Prefers IN if `is_in`.
 fn compared(
     value: &Expr,
     op: Operator,
@@ -418,7 +423,7 @@ fn compared(
     })
 }
 
-/// The same columns of rows that are in no order.
+/// Returns the projection without its sort.
 fn unordered(projection: &Projection) -> Result<Option<Arc<LogicalPlan>>> {
     match projection.input.as_ref() {
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
@@ -433,10 +438,10 @@ fn is_no_limit(limit: &Limit) -> Result<bool> {
     Ok(matches!((limit.get_skip_type()?, limit.get_fetch_type()?), (SkipType::Literal(0), FetchType::Literal(None))))
 }
 
-/// Whether a query has one row by what it is.
+/// The number of rows that a query's form guarantees.
 enum OneRow {
     Always,
-    /// If this is so of the row of that.
+    /// One row if the expression is true for the plan's row.
     If(Expr, Arc<LogicalPlan>),
     No,
 }
@@ -453,7 +458,7 @@ fn one_row(plan: &LogicalPlan) -> OneRow {
         },
         LogicalPlan::Filter(filter) => match one_row(&filter.input) {
             OneRow::Always => OneRow::If(filter.predicate.clone(), Arc::clone(&filter.input)),
-            // Both conditions.
+            // Both conditions apply.
             OneRow::If(condition, input) if Arc::ptr_eq(&input, &filter.input) => {
                 OneRow::If(condition.and(filter.predicate.clone()), input)
             }
@@ -464,7 +469,7 @@ fn one_row(plan: &LogicalPlan) -> OneRow {
     }
 }
 
-/// Whether a query counts the rows of one that has one row by what it is.
+/// Returns whether the query counts the rows of a query that always returns one row.
 fn counts_one(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -486,7 +491,7 @@ fn counts_one(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether rows are counted by it, whatever is in them: `*`, or a literal.
+/// Returns whether `count` of the argument counts every row: `*`, or a non-NULL literal.
 fn is_no_value(argument: &Expr) -> bool {
     match argument {
         Expr::Literal(value, _) => !value.is_null(),
@@ -496,11 +501,11 @@ fn is_no_value(argument: &Expr) -> bool {
     }
 }
 
-/// Refuses what would be another question once conditions on both queries are taken out. `is_about_rows`: whether there are some is
-/// asked, so that an aggregate's row counts.
+/// Fails if pulling up the correlated conditions would change the result. `is_about_rows` is true
+/// if the outer query tests the existence of rows, so that an aggregate's row counts.
 fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
     let mut found = None;
-    // The one that the value comes of.
+    // The aggregate that computes the value.
     let mut has_aggregate = is_about_rows;
     plan.apply(|node| {
         found = match node {
@@ -527,7 +532,7 @@ fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
     found.map_or(Ok(()), |what| Err(refused(what)))
 }
 
-/// Whether there is a condition on both queries in it.
+/// Returns whether the plan contains a correlated condition.
 fn is_about_outside(plan: &LogicalPlan) -> bool {
     plan.exists(|node| Ok(node.contains_outer_reference())).unwrap_or(true)
 }
@@ -541,7 +546,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_row_of_an_aggregate_is_there_for_nobody_as_well() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are from PostgreSQL 15.18.
         for (condition, expected) in [
             ("EXISTS (SELECT max(b) FROM u WHERE u.a = t.a)", "1 2 3"),
             ("NOT EXISTS (SELECT count(*) FROM u WHERE u.a = t.a)", ""),

@@ -1,13 +1,16 @@
-//! Days are whole numbers: `DATE '2020-03-01' - DATE '2020-02-01'` is 29, `DATE '2020-02-01' + 29` the first of March.
+//! Days are integers: `DATE '2020-03-01' - DATE '2020-02-01'` is 29, and `DATE '2020-02-01' + 29`
+//! is the first of March.
 //!
-//! DataFusion makes a duration in seconds of the difference of two dates, which compares with no number: `a - b > 3` is a
-//! broken assertion of its own. A number it makes an interval in nanoseconds of before it adds it to a date, so that
-//! 106,752 days are too many. PostgreSQL and DuckDB count days, and so does this: in integers, checked as all are, before
-//! types are settled.
+//! DataFusion computes the difference of two dates as a duration in seconds, which does not compare
+//! with a number: `a - b > 3` fails one of its assertions. It converts a number to an interval in
+//! nanoseconds before it adds it to a date, so 106,752 days overflow. PostgreSQL and DuckDB count
+//! days. This rule does too, with integers that are checked like all others, before types are
+//! settled.
 //!
-//! A date and an interval is a date in DataFusion, which loses the hours of `DATE '2020-01-01' + INTERVAL '36 hours'`.
-//! Here it is one only where the interval is written in whole days, months and years, so that such dates compare with
-//! columns of dates; else it is a timestamp, as it always is in PostgreSQL and DuckDB. Timestamps are left to DataFusion.
+//! DataFusion returns a date for a date plus an interval, which loses the hours of
+//! `DATE '2020-01-01' + INTERVAL '36 hours'`. This rule returns a date only if the interval is
+//! written in whole days, months and years, so that such dates compare with date columns. Otherwise
+//! it returns a timestamp, as PostgreSQL and DuckDB always do. DataFusion handles timestamps.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
@@ -56,7 +59,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// Whether an interval is seen to have no hours or less.
+/// Returns whether the expression is known to have no part below a day.
 fn is_of_whole_days(interval: &Expr) -> bool {
     match interval {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds == 0,
@@ -75,7 +78,7 @@ fn midnight(date: &Expr) -> Expr {
     cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
-/// Days since 1970-01-01.
+/// Returns the days since 1970-01-01.
 fn days(date: &Expr) -> Expr {
     cast(cast(date.clone(), DataType::Int32), DataType::Int64)
 }
@@ -94,7 +97,7 @@ mod tests {
         let table = "(VALUES (DATE '2020-03-01', 29, INTERVAL '25 hours'), (DATE '1969-12-31', -1, INTERVAL '1 day'), \
                      (NULL, 5, NULL)) AS t(d, n, i)";
         for (expression, expected) in [
-            // From DuckDB.
+            // Expected values are from DuckDB.
             ("d - DATE '2020-02-01'", "29 -18294 NULL"),
             ("d - DATE '2020-02-01' > 3", "true false NULL"),
             ("arrow_typeof(d - d)", "Int64 Int64 Int64"),

@@ -1,7 +1,7 @@
-//! Dividing decimals gives a double.
+//! Dividing decimals returns a double.
 //!
-//! Arrow keeps four digits more than the dividend has: `1 / 3.0` would be 0.3333, a share of a total 0.0000, and wide
-//! decimals overflow. DuckDB divides decimals as doubles too.
+//! Arrow keeps four digits more than the dividend has: `1 / 3.0` would be 0.3333, a share of a
+//! total 0.0000, and wide decimals overflow. DuckDB divides decimals as doubles too.
 
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result};
@@ -18,7 +18,7 @@ impl ExprPlanner for DecimalDivision {
         if expr.op != BinaryOperator::Divide {
             return Ok(PlannerResult::Original(expr));
         }
-        // What has no type here (a parameter) is none of ours.
+        // An expression without a type, such as a parameter, is left to DataFusion.
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(expr));
         };

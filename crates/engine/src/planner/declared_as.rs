@@ -1,6 +1,7 @@
-//! A function in the place of one of DataFusion's has its name and its types.
+//! Declares a replacement of a DataFusion function with the original name and types.
 
-/// The methods of a `ScalarUDFImpl` by which a function is found and typed: those of the function in the field `$of`.
+/// The naming and typing methods of a `ScalarUDFImpl`, delegated to the function in the field
+/// `$of`.
 macro_rules! declared_as {
     ($of:ident) => {
         fn name(&self) -> &str {

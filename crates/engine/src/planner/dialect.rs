@@ -1,15 +1,17 @@
 //! `a IS DISTINCT FROM b OR c` is `(a IS DISTINCT FROM b) OR c`.
 //!
-//! sqlparser 0.62 takes everything after `IS [NOT] DISTINCT FROM` as its right side, so that `x IS DISTINCT FROM 1 AND y`
-//! compares x with `1 AND y`: wrong rows, or an error about types. This is its generic dialect with that operator
-//! parsed as PostgreSQL binds it: tighter than NOT, AND and OR, looser than comparisons.
+//! sqlparser 0.62 parses everything after `IS [NOT] DISTINCT FROM` as its right side.
+//! `x IS DISTINCT FROM 1 AND y` then compares x with `1 AND y`: wrong rows, or a type error. This
+//! module is its generic dialect with PostgreSQL's precedence for that operator: tighter than NOT,
+//! AND and OR, looser than comparisons.
 //!
-//! `x IN ((SELECT max(y) FROM t), 5)` is a list whose first value is a subquery. sqlparser takes the
-//! subquery for the whole, and misses the bracket after it.
+//! `x IN ((SELECT max(y) FROM t), 5)` is a list whose first value is a subquery. sqlparser parses
+//! the subquery as the whole list and misses the parenthesis after it.
 //!
-//! A `CASE` or `CAST(` that does not parse might be a column of that name, and the parser goes back to try: twice for
-//! each that it is in, so that a bracket missing in thirty of them is looked for until the end of days. So expressions
-//! that are begun are counted, and there is an error when there are many times more than tokens.
+//! A `CASE` or `CAST(` that does not parse might be a column of that name, so the parser
+//! backtracks. It tries twice for each enclosing one, so a parenthesis missing in thirty of them
+//! takes exponential time. The dialect counts the expressions that the parser begins, and fails if
+//! there are many times more than tokens.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -20,10 +22,10 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-/// Operators in a chain before IS DISTINCT FROM.
+/// The maximum number of operators in a chain before IS DISTINCT FROM.
 const MAX_LEFT: usize = 100;
 
-/// Operators on the way down to the left.
+/// Returns the number of operators along the left spine, counted up to just above [`MAX_LEFT`].
 fn spine(mut expr: &Expr) -> usize {
     let mut length = 0;
     while let Expr::BinaryOp { left, .. } | Expr::IsDistinctFrom(left, _) | Expr::IsNotDistinctFrom(left, _) = expr
@@ -35,7 +37,7 @@ fn spine(mut expr: &Expr) -> usize {
     length
 }
 
-/// True if `[NOT] IN ((SELECT ..), ..` follows, or `IN ((SELECT ..) + 1 ..`.
+/// Returns whether `[NOT] IN ((SELECT ..), ..` or `IN ((SELECT ..) + 1 ..` follows.
 fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
     let mut tokens = (0..).map(|place| parser.peek_nth_token_no_skip(place).token);
     let mut tokens = tokens.by_ref().filter(|token| !matches!(token, Token::Whitespace(_)));
@@ -81,28 +83,29 @@ fn is_list_of_subquery(parser: &Parser<'_>) -> bool {
     }
 }
 
-/// Expressions that may be begun per token, and in any case.
+/// The number of expressions that the parser may begin: per token, plus a constant.
 const ATTEMPTS_PER_TOKEN: usize = 32;
 const ATTEMPTS: usize = 100_000;
 
-/// The SQL that we parse; for one text.
+/// The SQL dialect of one statement text.
 #[derive(Debug)]
 pub(crate) struct Dialect {
     attempts_left: Cell<usize>,
 }
 
 impl Dialect {
+    /// Creates a dialect for a statement of `tokens` tokens.
     pub fn for_tokens(tokens: usize) -> Self {
         Self { attempts_left: Cell::new(ATTEMPTS + tokens.saturating_mul(ATTEMPTS_PER_TOKEN)) }
     }
 
-    /// Whether parsing was given up.
+    /// Returns whether parsing stopped at the limit.
     pub fn gave_up(&self) -> bool {
         self.attempts_left.get() == 0
     }
 }
 
-/// What the generic dialect says; it must be every method that it overrides.
+/// Delegates to the generic dialect. The list must name every method that it overrides.
 macro_rules! as_generic {
     ($($method:ident)*) => {
         $(fn $method(&self) -> bool {
@@ -112,7 +115,7 @@ macro_rules! as_generic {
 }
 
 impl SqlDialect for Dialect {
-    /// The parser asks in places whether it is the generic dialect.
+    /// The parser checks in some places for the generic dialect.
     fn dialect(&self) -> TypeId {
         TypeId::of::<GenericDialect>()
     }
@@ -162,7 +165,7 @@ impl SqlDialect for Dialect {
         GenericDialect.is_identifier_part(ch)
     }
 
-    /// As PostgreSQL from 16 on, and DuckDB: otherwise `1_000` is 1, by the name of `_000`.
+    /// As in PostgreSQL from 16 on, and DuckDB. Otherwise `1_000` is 1 with the alias `_000`.
     fn supports_numeric_literal_underscores(&self) -> bool {
         true
     }
@@ -248,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// The expression without its parentheses.
+    /// Returns the expression without its parentheses.
     fn parse(text: &str) -> Expr {
         let dialect = Dialect::for_tokens(0);
         let mut parser = Parser::new(&dialect).try_with_sql(text).unwrap();

@@ -1,11 +1,13 @@
-//! A column of dictionary-encoded texts is cast to texts, wherever something is computed of it.
+//! Casts dictionary-encoded string columns to strings wherever an expression reads them.
 //!
-//! Arrow casts a dictionary to any type by rules of its own: they read other texts than ours do, and
-//! cut where ours round. DataFusion's functions of texts refuse dictionaries. So the column is cast
-//! to the type of its values first, and no later rule meets a dictionary.
+//! Arrow casts a dictionary to any type by its own rules. They accept other strings than this
+//! crate's casts, and truncate where those round. DataFusion's string functions refuse
+//! dictionaries. This rule casts the column to the type of its values first, so that no later rule
+//! meets a dictionary.
 //!
-//! The column stays encoded where a query hands it on: `SELECT c`, `WHERE`, `ORDER BY`, joins. Groups
-//! and DISTINCT have texts. All other encodings end where rows enter: see [`encoded`](crate::encoded).
+//! The column stays encoded where a query passes it through: `SELECT c`, `WHERE`, `ORDER BY`,
+//! joins. Groups and DISTINCT use strings. All other encodings are decoded where rows enter: see
+//! [`encoded`](crate::encoded).
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use datafusion::prelude::Expr;
 
 use super::{expressions, unnesting};
 
-/// Before all rules that ask for types.
+/// Runs before all rules that need types.
 #[derive(Debug)]
 pub(super) struct DictionaryTexts;
 
@@ -40,7 +42,7 @@ impl AnalyzerRule for DictionaryTexts {
                 LogicalPlan::Distinct(Distinct::All(input)) => LogicalPlan::Distinct(Distinct::All(as_texts(&input)?)),
                 other => other,
             };
-            // Changed or not: an input may have changed its types.
+            // Recomputed even if unchanged: the types of an input may have changed.
             Ok(Transformed::yes(of_node(node)?.recompute_schema()?))
         });
         Ok(rewritten?.data)
@@ -55,7 +57,7 @@ fn has_dictionary(schema: &DFSchema) -> bool {
     schema.fields().iter().any(|field| value_type(field.data_type()).is_some())
 }
 
-/// The type of a dictionary's values.
+/// Returns the type of a dictionary's values.
 fn value_type(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Dictionary(_, values) => Some(values),
@@ -63,7 +65,7 @@ fn value_type(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
-/// The same rows, with texts in place of dictionaries.
+/// Returns the plan with strings in place of dictionaries.
 fn as_texts(input: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
     if !has_dictionary(input.schema()) {
         return Ok(Arc::clone(input));
@@ -91,7 +93,7 @@ fn of_node(node: LogicalPlan) -> Result<LogicalPlan> {
         Ok(of_expression(expr, &readable)?.update_data(|expr| name.restore(expr)))
     })?;
     Ok(match rewritten.data {
-        // A key that is computed has no column that both sides share.
+        // A computed key has no column that both sides share.
         LogicalPlan::Join(mut join) if rewritten.transformed => {
             join.join_constraint = JoinConstraint::On;
             LogicalPlan::Join(join)

@@ -1,8 +1,8 @@
-//! `levenshtein(a, b)`, which ends when its statement does.
+//! `levenshtein(a, b)` that stops when its statement is cancelled.
 //!
-//! The distance of two texts takes as many steps as their lengths multiplied: DataFusion 55.2 computes on
-//! for minutes after a statement was cancelled. This one is the same table of Wagner and Fischer (1974),
-//! a row at a time, and looks whether it may go on after some thousand steps.
+//! The distance of two strings takes as many steps as the product of their lengths. DataFusion 55.2
+//! computes on for minutes after a statement was cancelled. This version computes the same table of
+//! Wagner and Fischer (1974), a row at a time, and checks for cancellation every [`STEPS`] steps.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::declared_as::declared_as;
 use super::temporal::texts;
 use crate::limits::go_on;
 
-/// Steps between two looks.
+/// The number of steps between two cancellation checks.
 const STEPS: usize = 100_000;
 
 pub(super) fn levenshtein() -> Arc<ScalarUDF> {
@@ -60,12 +60,13 @@ impl ScalarUDFImpl for Levenshtein {
     }
 }
 
-/// What computing a distance needs, kept from one to the next.
+/// Buffers that are reused from one distance to the next.
 #[derive(Default)]
 struct Distances {
     a: Vec<char>,
     b: Vec<char>,
-    /// The row of the table that is complete: from the letters of `a` so far to each beginning of `b`.
+    /// The last complete row of the table: distances from the letters of `a` so far to each prefix
+    /// of `b`.
     row: Vec<u32>,
     steps: usize,
 }
@@ -80,7 +81,7 @@ impl Distances {
         row.clear();
         row.extend(0..=right.len() as u32);
         for (at, letter) in left.iter().enumerate() {
-            // What is above and to the left of the place.
+            // The cells diagonally above and to the left of the current one.
             let mut corner = at as u32;
             let mut before = corner + 1;
             if let Some(first) = row.first_mut() {

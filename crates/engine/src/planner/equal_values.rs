@@ -1,14 +1,15 @@
-//! Values that are equal and look different: `-0.0` is `0.0`, as in IEEE 754, PostgreSQL and DuckDB, and `1 day` is `24 hours`, as in
-//! the latter two.
+//! Makes equal values of different representation compare equal: `-0.0` and `0.0`, as in IEEE 754,
+//! PostgreSQL and DuckDB, and `1 day` and `24 hours`, as in the latter two.
 //!
-//! Arrow compares floats in their total order, in which -0.0 comes before 0.0: `x = 0.0` would not find it, and
-//! GROUP BY would count it apart. Intervals it compares by their months first, then days, then the rest: `48 hours` would be less than
-//! `1 day`, and so would `a - b` of two timestamps. What is compared, the keys of joins, and what is grouped or ordered by, windows
-//! included, go through a function that makes one of all that are equal: 0.0 of -0.0, and [days](interval_days) of an interval.
-//! So do lists, structs and maps of such values.
+//! Arrow compares floats in their total order, in which -0.0 precedes 0.0. `x = 0.0` would not find
+//! it, and GROUP BY would count it apart. Arrow compares intervals by months, then days, then the
+//! rest: `48 hours` would be less than `1 day`, and so would `a - b` of two timestamps. This rule
+//! wraps the operands of comparisons and the keys of joins, groups, orders and windows in a
+//! function that normalizes equal values: -0.0 to 0.0, and an interval to [days](interval_days).
+//! The function also normalizes such values in lists, structs and maps.
 //!
-//! A comparison with a literal zero is put in terms of both zeros, which costs nothing and
-//! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`.
+//! The rule expresses a comparison with a literal zero in terms of both zeros. This costs nothing
+//! and keeps zone maps effective: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`.
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(rewritten)
 }
 
-/// All columns of a plan, each with one value of those that are equal.
+/// Returns the plan with all columns normalized.
 fn columns_as_one(input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
     if !input.schema().fields().iter().any(|field| function_for(field.data_type()).is_some()) {
         return Ok(input);
@@ -101,7 +102,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 }
                 _ => {}
             }
-            // A literal that is no zero differs from both.
+            // A nonzero literal differs from both zeros.
             let is_other =
                 |expr: &Expr| literal(expr).is_some_and(|value| is_float(&value.data_type())) && zero(expr).is_none();
             let changed =
@@ -172,7 +173,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let params = &mut call.params;
             let is_distinct = params.distinct;
             let arguments = params.args.iter_mut().filter(|_| is_distinct);
-            // Beside DISTINCT they are arguments as well, and have to look like these.
+            // Beside DISTINCT, the keys are arguments as well and must be equal to them.
             let keys = params.order_by.iter_mut().map(|key| &mut key.expr);
             let keys = keys.filter(|key| is_distinct || is_interval(key, schema));
             let changed = make_all_one(arguments.chain(keys), schema);
@@ -183,11 +184,12 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Functions that compare their arguments. Those of lists compare items with a value, and return
-/// places. [`nested_order`](super::nested_order) has those that return the least or the greatest.
+/// Functions that compare their arguments. The list functions compare items with a value and return
+/// positions. [`nested_order`](super::nested_order) covers functions that return the least or
+/// greatest value.
 const COMPARING: [&str; 3] = ["array_position", "array_positions", "nullif"];
 
-/// Whether comparing with both zeros is a comparison or two of the same value.
+/// Returns whether the comparison with both zeros is one or two comparisons of the same value.
 fn is_cheap(op: Operator, value: &Expr) -> bool {
     match op {
         Operator::Eq | Operator::NotEq => !value.is_volatile(),
@@ -221,7 +223,7 @@ fn zero(expr: &Expr) -> Option<Zero> {
     Some(Zero { negative: Expr::Literal(negative, None), positive: Expr::Literal(positive, None) })
 }
 
-/// The value of a literal, also where type coercion has left it in a cast.
+/// Returns the value of a literal, also if type coercion wrapped it in a cast.
 fn literal(expr: &Expr) -> Option<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value.clone()),
@@ -234,7 +236,7 @@ pub(super) fn is_float(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
-/// The function that makes one value of those of a type that are equal.
+/// Returns the normalizing function of a type.
 fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
     let name = match data_type {
         DataType::Float32 | DataType::Float64 => POSITIVE_ZERO,
@@ -245,7 +247,7 @@ fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
     Some(Mapped::function(name, as_one))
 }
 
-/// Whether values of a type, or in one, are equal and look different.
+/// Returns whether the type has, or contains, equal values of different representation.
 fn holds_equal_looks(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item)
@@ -257,14 +259,14 @@ fn holds_equal_looks(data_type: &DataType) -> bool {
     }
 }
 
-/// Wraps an expression that may be equal to one that looks different; whether it did.
+/// Normalizes an expression if its type requires it. Returns whether it did.
 fn make_one(expr: &mut Expr, schema: &DFSchema) -> bool {
     let is_call = |expr: &Expr| {
         Mapped::name_of(expr).is_some_and(|name| [POSITIVE_ZERO, INTERVAL_DAYS, EQUAL_ITEMS].contains(&name))
     };
     let is_one = match &*expr {
         Expr::Alias(alias) => is_call(&alias.expr),
-        // A set of keys is no value.
+        // A set of keys is not a value.
         Expr::GroupingSet(_) => true,
         other => is_call(other),
     };
@@ -284,7 +286,8 @@ fn make_all_one<'e>(exprs: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema
     exprs.map(|expr| make_one(expr, schema)).fold(false, |any, changed| any | changed)
 }
 
-/// A value and the rows that it is compared with; whether they are of a type that needs it.
+/// Normalizes a value and the rows that it is compared with. Returns whether their type required
+/// it.
 fn make_rows_one(value: &mut Expr, rows: &mut Subquery, schema: &DFSchema) -> Result<bool> {
     let changed = make_one(value, schema);
     if changed {
@@ -297,18 +300,18 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
-/// Whether it is an interval, or has such values in it.
+/// Returns whether the expression is an interval, or a nested value with such values.
 fn has_equal_looks(expr: &Expr, schema: &DFSchema) -> bool {
     let is_nested = |data_type: DataType| data_type.is_nested() && holds_equal_looks(&data_type);
     is_interval(expr, schema) || expr.get_type(schema).is_ok_and(is_nested)
 }
 
-/// The name of the function that makes one of both zeros.
+/// The name of the function that normalizes both zeros.
 pub(crate) const POSITIVE_ZERO: &str = "positive_zero";
 const INTERVAL_DAYS: &str = "interval_days";
 const EQUAL_ITEMS: &str = "equal_items";
 
-/// The values, each one of all that are equal to it.
+/// Returns the values, each normalized to the representative of its equal values.
 pub(super) fn as_one(values: &ArrayRef) -> Result<ArrayRef> {
     match values.data_type() {
         nested if nested.is_nested() && holds_equal_looks(nested) => {

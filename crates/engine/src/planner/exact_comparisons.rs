@@ -1,21 +1,22 @@
-//! What is compared with each other loses nothing for it.
+//! Comparisons of different types without loss of precision.
 //!
-//! DataFusion makes one type of both sides, and values of it:
+//! DataFusion casts both sides of a comparison to one type:
 //!
-//! - of a text beside a decimal, a decimal of the other's digits: `n = '1.001'` finds 1.00, and `text > 0.75` does not find '0.754'.
-//!   A literal becomes the decimal that it is; with any other text, both become decimals that have room for either;
-//! - of decimals that need more than 38 digits together, DECIMAL(38, s): `a > 0.5` is an error for an `a` of 38 digits. All
-//!   become decimals of 256 bits;
-//! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
-//!   holds;
-//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes one of
-//!   microseconds, and so does a TIMESTAMP(9) beside a literal that nanoseconds do not reach. A
-//!   TIMESTAMP(9) beside columns of dates and other timestamps becomes a decimal of its
-//!   nanoseconds, and so do they;
-//! - of a text beside a timestamp, nanoseconds of both: `t < '9000-01-01'` is an error. The text
-//!   becomes a timestamp of microseconds.
+//! - A string beside a decimal becomes a decimal of the other side's digits: `n = '1.001'` finds
+//!   1.00, and `text > 0.75` does not find '0.754'. Here a literal becomes a decimal of its own
+//!   digits. For any other string, both sides become decimals that hold either.
+//! - Decimals that together need more than 38 digits become DECIMAL(38, s): `a > 0.5` is an error
+//!   for an `a` of 38 digits. Here all become decimals of 256 bits.
+//! - An integer beside a REAL becomes a REAL: 16777217 equals 16777216. Here both become DOUBLE,
+//!   unless the integer is a literal that a REAL holds.
+//! - A date beside a timestamp becomes nanoseconds, which cannot represent `9999-12-31`. Here it
+//!   becomes a timestamp of microseconds, and so does a TIMESTAMP(9) beside a literal out of the
+//!   range of nanoseconds. A TIMESTAMP(9) beside columns of dates and other timestamps becomes a
+//!   decimal of its nanoseconds, and so do they.
+//! - A string beside a timestamp makes both nanoseconds: `t < '9000-01-01'` is an error. Here the
+//!   string becomes a timestamp of microseconds.
 //!
-//! A literal text beside a boolean is one: DataFusion refuses `b = 'yes'`.
+//! A literal string beside a Boolean becomes a Boolean: DataFusion refuses `b = 'yes'`.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
@@ -51,7 +52,7 @@ impl AnalyzerRule for ExactComparisons {
                     rewritten.transformed |= settle(&mut [left, right], &schema);
                 }
             }
-            // Changed or not: an input may have changed its types.
+            // Recomputed even if unchanged: the types of an input may have changed.
             rewritten.map_data(LogicalPlan::recompute_schema)
         });
         Ok(rewritten?.data)
@@ -62,7 +63,7 @@ impl AnalyzerRule for ExactComparisons {
     }
 }
 
-/// A literal text beside a boolean, before DataFusion asks what type the comparison has.
+/// Casts a literal string beside a Boolean before DataFusion computes the type of the comparison.
 #[derive(Debug)]
 pub(super) struct BooleanTexts;
 
@@ -125,10 +126,10 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: the
-/// value that is compared is not always `a`. So is `nullif` of floats, for DataFusion's own takes
-/// 0.0 and -0.0 for different; and of lists and structs, whose items it leaves behind a NULL, where
-/// a field or an appended list finds them.
+/// Rewrites `nullif(a, b)` to `CASE WHEN a = b THEN NULL ELSE a END` if the comparison needs other
+/// types than the result. It also rewrites `nullif` of floats, since DataFusion's own distinguishes
+/// 0.0 from -0.0. It rewrites `nullif` of lists and structs, since DataFusion's leaves their items
+/// under a NULL, where a field access or an appended list finds them.
 fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     let [value, other] = arguments else { return None };
     let (mut left, mut right) = (value.clone(), other.clone());
@@ -144,7 +145,7 @@ fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     Some(Expr::Case(Case::new(None, vec![is_equal], Some(Box::new(value.clone())))))
 }
 
-/// Makes of what is compared what loses nothing; whether something was to be done.
+/// Casts compared expressions to lossless types. Returns whether any needed it.
 fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
     let types: Vec<DataType> = exprs.iter().map(|expr| expressions::type_of(expr, schema)).collect();
     settle_types(exprs, &types)
@@ -163,7 +164,8 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
                 }
                 **expr = decimal;
             } else if let Expr::Literal(value, _) = &**expr {
-                // Of more digits than a DECIMAL has. Of what is no number it is told elsewhere.
+                // The string has more digits than a DECIMAL. Another rule reports a string that is
+                // not a number.
                 is_wide |= !value.is_null() && value.cast_to(&ANY_DECIMAL).is_ok();
             } else {
                 is_wide = true;
@@ -230,7 +232,8 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     changed
 }
 
-/// Makes decimals of nanoseconds beside columns that nanoseconds may not reach; false if there are none.
+/// Converts timestamps to decimals of nanoseconds if a compared column may exceed their range.
+/// Returns false if there are none.
 fn nanoseconds(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     let is_local = |t: &DataType| matches!(t, DataType::Date32 | DataType::Timestamp(_, None) | DataType::Null);
@@ -267,11 +270,12 @@ fn is_constant(expr: &Expr) -> bool {
     }
 }
 
-/// The type for decimals, and integers beside them, where one that may use all of its digits, as a literal does, has no room for them in 38.
-/// Sums and products of fewer digits are left alone: pipelines compare no wider ones.
+/// Returns the type for decimals, and integers beside them, if 38 digits do not hold a value that
+/// uses all of its digits, as a literal does. Narrower sums and products keep their type, since
+/// pipelines compare no wider ones.
 fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
     const MOST: i16 = DECIMAL128_MAX_PRECISION as i16;
-    // The fractions leave at least so many digits before the point.
+    // The minimum number of digits before the point that the fraction must leave.
     const LEAST: i16 = 10;
     let (mut whole, mut scale, mut full, mut has_decimal) = (0, 0, 0, false);
     for (expr, data_type) in exprs.iter().zip(types) {
@@ -293,7 +297,7 @@ fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
     is_wide.then_some(DataType::Decimal256(precision, i8::try_from(scale).ok()?))
 }
 
-/// Digits of an integer, which are few of most literals.
+/// Returns the digits of an integer. Most literals have few.
 fn integer_digits(expr: &Expr, data_type: &DataType) -> i16 {
     if let Expr::Literal(value, _) = expr {
         let digits = value.to_string().trim_start_matches('-').len();
@@ -307,14 +311,14 @@ fn integer_digits(expr: &Expr, data_type: &DataType) -> i16 {
     }
 }
 
-/// Whether it is a literal before 1678 or after 2261.
+/// Returns whether the expression is a literal outside the range of nanoseconds, 1677 to 2262.
 fn is_beyond_nanoseconds(expr: &Expr) -> bool {
     let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
     let value = match expr {
         Expr::Literal(value @ (ScalarValue::Date32(_) | ScalarValue::TimestampMicrosecond(..)), _) => {
             value.cast_to(&micros)
         }
-        // As `DATE '3000-01-01'` is planned.
+        // `DATE '3000-01-01'` is planned as this cast.
         Expr::Cast(cast) => match (cast.expr.as_ref(), cast.field.data_type()) {
             (Expr::Literal(value, _), DataType::Date32 | DataType::Timestamp(TimeUnit::Microsecond, None)) => {
                 value.cast_to(&DataType::Date32).and_then(|value| value.cast_to(&micros))
@@ -326,7 +330,7 @@ fn is_beyond_nanoseconds(expr: &Expr) -> bool {
     matches!(value, Ok(ScalarValue::TimestampMicrosecond(Some(micros), _)) if micros.checked_mul(1000).is_none())
 }
 
-/// Holds every decimal of up to 38 digits, whatever its scale, and texts that are such ones.
+/// A type that holds every decimal of up to 38 digits at any scale, and strings of such decimals.
 const ANY_DECIMAL: DataType = DataType::Decimal256(76, DECIMAL_DIGITS as i8);
 
 fn fits_any_decimal(data_type: &DataType) -> bool {
@@ -351,7 +355,7 @@ fn is_wide_integer(data_type: &DataType) -> bool {
     matches!(data_type, Int32 | Int64 | UInt32 | UInt64)
 }
 
-/// Whether it is a literal that a REAL holds.
+/// Returns whether the expression is a literal that a REAL holds.
 fn fits_real(expr: &Expr) -> bool {
     let value = match expr {
         Expr::Literal(ScalarValue::Int64(Some(value)), _) => *value,
@@ -362,7 +366,7 @@ fn fits_real(expr: &Expr) -> bool {
     value.unsigned_abs() <= 1 << f32::MANTISSA_DIGITS
 }
 
-/// A text that is a number, as a decimal of its own digits.
+/// Converts a numeric string literal to a decimal of its own digits.
 fn decimal(expr: &Expr) -> Option<Expr> {
     let Expr::Literal(value, metadata) = expr else { return None };
     let text = value.try_as_str()??.trim();
@@ -380,7 +384,8 @@ fn decimal(expr: &Expr) -> Option<Expr> {
     Some(Expr::Literal(ScalarValue::Decimal128(Some(unscaled), precision, scale), metadata.clone()))
 }
 
-/// The type in which a value of one type is compared with items of another, if it is another than DataFusion's.
+/// Returns the type in which to compare a value with items of another type, if it differs from
+/// DataFusion's.
 pub(super) fn common(value: &DataType, item: &DataType) -> Option<DataType> {
     match (value, item) {
         (DataType::Float32, other) | (other, DataType::Float32) if is_wide_integer(other) => Some(DataType::Float64),
@@ -481,7 +486,7 @@ mod tests {
             let query = format!("SELECT count(*) FROM {table} WHERE {condition}");
             assert_eq!(rows(&query).await, [expected], "{condition}");
         }
-        // What is compared is not what comes of it; and a list of another type on either side.
+        // The compared value differs from the result. A list of another type is on either side.
         for (query, expected) in [
             ("SELECT nullif(p, 0.75) FROM (VALUES ('0.754'), ('0.750')) AS t(p)", "0.754,NULL"),
             ("SELECT arrow_typeof(nullif(d, '0.250')) FROM (VALUES (1.50)) AS t(d)", "Decimal128(3, 2)"),

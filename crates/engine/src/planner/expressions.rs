@@ -1,4 +1,5 @@
-//! What rules that rewrite expressions share: the expressions of a plan's nodes, a node at a time, and calls of functions.
+//! Utilities of rules that rewrite expressions: traversal of a plan's expressions node by node, and
+//! function calls.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 
 pub(super) use crate::error::shown;
 
-/// A function's call in a statement's tree.
+/// Returns a function call in a syntax tree.
 pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
     let args = arguments.into_iter().map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
     ast::Expr::Function(Function {
@@ -35,7 +36,8 @@ pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
     })
 }
 
-/// Whether a plan, or a subquery in it, has such an expression: to look is a fraction of what it takes to rewrite nothing.
+/// Returns whether the plan or one of its subqueries has a matching expression. The search costs a
+/// fraction of a rewrite without changes.
 pub(super) fn has(plan: &LogicalPlan, mut is_one: impl FnMut(&Expr) -> bool) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -48,7 +50,7 @@ pub(super) fn has(plan: &LogicalPlan, mut is_one: impl FnMut(&Expr) -> bool) -> 
     Ok(found)
 }
 
-/// Whether a plan, or a subquery in it, has such a node.
+/// Returns whether the plan or one of its subqueries has a matching node.
 pub(super) fn has_node(plan: &LogicalPlan, is_one: impl Fn(&LogicalPlan) -> bool) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -58,7 +60,7 @@ pub(super) fn has_node(plan: &LogicalPlan, is_one: impl Fn(&LogicalPlan) -> bool
     Ok(found)
 }
 
-/// Rewrites the expressions of all nodes, knowing what they may read, if there is one that it is for.
+/// Rewrites the expressions of all nodes with their input schemas, if any expression matches.
 pub(super) fn rewritten_if_any(
     plan: LogicalPlan,
     is_one: impl Fn(&Expr) -> bool,
@@ -74,7 +76,7 @@ pub(super) fn rewritten_if_any(
     Ok(rewritten?.data)
 }
 
-/// The type that a cast is to.
+/// Returns the target type of a cast.
 pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
     match expr {
         Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. }) => Some(field.data_type()),
@@ -82,7 +84,8 @@ pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
     }
 }
 
-/// What a cast is of and to, and whether it gives NULL for what cannot be cast; also of one that names its type in Arrow's words.
+/// Returns the operand and target type of a cast, and true if it returns NULL on failure. Includes
+/// casts to a type in Arrow's notation.
 pub(super) fn as_cast<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<(&'e Expr, DataType, bool)> {
     match expr {
         Expr::Cast(Cast { expr: value, field }) => Some((value, field.data_type().clone(), false)),
@@ -94,7 +97,7 @@ pub(super) fn as_cast<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<(&'e Expr
     }
 }
 
-/// The columns that the expressions of a node may read.
+/// Returns the columns that the expressions of a node may read.
 pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {
     match node {
         LogicalPlan::TableScan(scan) => {
@@ -104,12 +107,13 @@ pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {
     }
 }
 
-/// Whether the value of a subquery is part of it.
+/// Returns whether the expression contains a subquery.
 pub(super) fn has_subquery(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))))
 }
 
-/// Rewrites the expressions of all nodes, knowing what they may read, and settles anew what types their columns have.
+/// Rewrites the expressions of all nodes with their input schemas, and recomputes the types of all
+/// columns.
 pub(super) fn rewritten_everywhere(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Transformed<Expr>,
@@ -117,7 +121,7 @@ pub(super) fn rewritten_everywhere(
     try_rewritten_everywhere(plan, |expr, schema| Ok(rewrite(expr, schema)))
 }
 
-/// As [`rewritten_everywhere`], where a rewrite can fail.
+/// As [`rewritten_everywhere`], with a rewrite that can fail.
 pub(super) fn try_rewritten_everywhere(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
@@ -125,14 +129,14 @@ pub(super) fn try_rewritten_everywhere(
     let plan = plan.transform_up_with_subqueries(|node| {
         let schema = readable(&node)?;
         let rewritten = rewritten(node, |expr| rewrite(expr, &schema))?;
-        // Changed or not: an input may have changed its types.
+        // Recomputed even if unchanged: the types of an input may have changed.
         rewritten.map_data(LogicalPlan::recompute_schema)
     });
     Ok(plan?.data)
 }
 
-/// Settles a value and the column of the query that it is looked for in, by what `settle` makes of the two, knowing their types; whether
-/// something was to be done, which is what `settle` says.
+/// Applies `settle` to the value of an IN and the column of its subquery, with their types. Returns
+/// the result of `settle`, which is true if a change was necessary.
 pub(super) fn settle_subquery(
     found: &mut InSubquery,
     schema: &DFSchema,
@@ -151,8 +155,8 @@ pub(super) fn settle_subquery(
     Ok(changed)
 }
 
-/// A plan whose columns have the types that `wanted` names for their places, with the names that
-/// they have; none if all stay as they are.
+/// Returns the plan with its columns cast to the types that `wanted` returns for their positions,
+/// under the same names. Returns `None` if no type changes.
 pub(super) fn cast_columns(
     plan: &Arc<LogicalPlan>,
     wanted: impl Fn(usize, &DataType) -> Option<DataType>,
@@ -176,12 +180,12 @@ pub(super) fn cast_columns(
     }
 }
 
-/// The type of an expression; of one that has none, such as a parameter, that of NULL.
+/// Returns the type of an expression, or the type of NULL if it has none, such as a parameter.
 pub(super) fn type_of(expr: &Expr, schema: &DFSchema) -> DataType {
     expr.get_type(schema).unwrap_or(DataType::Null)
 }
 
-/// Rewrites the expressions of a node, inner ones before outer ones. Columns that they make keep their names.
+/// Rewrites the expressions of a node, inner before outer. The columns keep their names.
 pub(super) fn rewritten(
     node: LogicalPlan,
     mut rewrite: impl FnMut(Expr) -> Result<Transformed<Expr>>,
@@ -193,7 +197,7 @@ pub(super) fn rewritten(
     })
 }
 
-/// The type of a function of one argument whose values are of the argument's.
+/// Returns the result type of a function of one argument that preserves its type.
 pub(super) fn type_of_only(name: &str, types: &[DataType]) -> Result<DataType> {
     match types {
         [only] => Ok(only.clone()),
@@ -201,7 +205,7 @@ pub(super) fn type_of_only(name: &str, types: &[DataType]) -> Result<DataType> {
     }
 }
 
-/// What a function of one argument makes of it, by what it makes of a column.
+/// Applies `map` to the only argument of a function.
 pub(super) fn map_only(
     name: &str,
     mut call: ScalarFunctionArgs,

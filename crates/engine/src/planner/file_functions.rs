@@ -1,7 +1,7 @@
-//! `FROM read_csv('x.csv', delim = ';')`: a call that reads files becomes a name that stands for it.
+//! `FROM read_csv('x.csv', delim = ';')`: replaces a call that reads files by a name.
 //!
-//! DataFusion's table functions are planned without waiting, and take no named arguments. A name is looked up where
-//! files may be opened: [`FileCall`].
+//! DataFusion plans table functions synchronously, and these take no named arguments. A name is
+//! resolved where files may be opened: [`FileCall`].
 
 use std::ops::ControlFlow;
 
@@ -33,7 +33,7 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     });
 }
 
-/// As [`rewrite_table`], in all of a statement.
+/// Applies [`rewrite_table`] to an entire statement.
 pub(super) fn rewrite(statement: &mut Statement) {
     let _: ControlFlow<()> = visit_statement(statement, &mut Calls);
 }
@@ -81,7 +81,7 @@ fn call(function: &str, arguments: &[FunctionArg]) -> FileCall {
     call
 }
 
-/// Paths that are written as a string, or as a list of strings.
+/// Returns the paths of a string or a list of strings.
 fn paths(expr: &Expr) -> Option<Vec<String>> {
     match expr {
         Expr::Array(Array { elem, .. }) => elem.iter().map(text).collect(),

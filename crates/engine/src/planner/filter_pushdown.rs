@@ -1,9 +1,10 @@
-//! Filters are not pushed through nodes in which two columns have the same name.
+//! Does not push filters through nodes in which two columns have the same name.
 //!
-//! DataFusion's physical filter pushdown finds columns by name: of a join's `k` and `k` it takes the first, and a filter
-//! on the second is applied to the first (apache/datafusion #21246): wrong rows. Names repeat wherever two tables with a
-//! common column name are joined. So the rule runs on the largest parts of a plan that have no such node, and what lies
-//! above them keeps its filters; the logical plan has pushed down most of them by then.
+//! DataFusion's physical filter pushdown finds columns by name. For a join with columns `k` and
+//! `k`, it takes the first and applies a filter on the second to it (apache/datafusion #21246):
+//! wrong rows. Names repeat wherever two tables with a common column name are joined. This rule
+//! runs DataFusion's on the largest parts of a plan without such a node. The nodes above keep their
+//! filters; the logical plan has pushed down most of them by then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Restricts the rule.
+/// Restricts the rule to parts of a plan with unique column names.
 pub(super) fn where_names_are_unique(rule: Rule) -> Rule {
     Arc::new(WhereNamesAreUnique(rule))
 }
@@ -42,9 +43,9 @@ impl PhysicalOptimizerRule for WhereNamesAreUnique {
 }
 
 enum Part {
-    /// No name repeats in it: to be optimized with what is above it, or at last by itself.
+    /// A part without repeated names. It is optimized with the nodes above it, or alone at the end.
     Clean(Arc<dyn ExecutionPlan>),
-    /// A name repeats in it; its clean parts are optimized.
+    /// A part with a repeated name. Its clean parts are optimized.
     Done(Arc<dyn ExecutionPlan>),
 }
 
@@ -95,7 +96,7 @@ mod tests {
         run(&format!("COPY (VALUES (1, 2), (3, 4)) TO '{}'", path.display())).await;
         let context = SessionContext::new_with_state(state());
         context.register_parquet("t", path.to_str().unwrap(), Default::default()).await.unwrap();
-        // Below a join of two columns of one name, as everywhere.
+        // Once without a repeated column name, once below a join with one.
         for query in ["SELECT * FROM t WHERE column1 = 3", "SELECT * FROM t, t AS u WHERE t.column1 = 3"] {
             let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
             let plan = displayable(plan.as_ref()).indent(false).to_string();

@@ -1,7 +1,7 @@
 //! `CAST(1e300 AS REAL)` and `CAST('1e309' AS DOUBLE)` are errors, as in PostgreSQL and DuckDB.
 //!
-//! Arrow makes infinities of them. Only casts that are written are looked at, and only where something is lost: an infinity that
-//! is meant, `'inf'`, is one.
+//! Arrow returns infinities. This rule checks explicit casts only, and only those that may
+//! overflow. An explicit infinity, `'inf'`, stays one.
 
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(expr))
 }
 
-/// Its argument, which is no infinity in the type that it will be cast to, unless it is one already.
+/// A function that returns its argument. Fails if the cast to `to` turns a finite argument into an
+/// infinity.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Fits {
     to: DataType,
@@ -76,7 +77,7 @@ impl Fits {
     }
 
     fn check(&self, values: &ArrayRef) -> Result<()> {
-        // What is no number is an error of the cast itself.
+        // The cast itself reports a value that is not a number.
         let floats = cast(&cast(values, &self.to)?, &DataType::Float64)?;
         let floats = floats.as_primitive::<Float64Type>();
         for row in (0..values.len()).filter(|row| floats.is_valid(*row) && floats.value(*row).is_infinite()) {

@@ -1,9 +1,10 @@
-//! `min()` and `max()` of doubles in groups are values of theirs, and NaN is the largest.
+//! `min()` and `max()` of floats per group return a value of the group, and NaN is the largest.
 //!
-//! DataFusion begins each group with the largest finite value, or the least, which is then what comes of a group of infinities
-//! alone; and compares with `<`, which says nothing of NaN, so that the answer depends on the order of rows. In one group, and
-//! in windows, it is right. [`nested_order`](super::nested_order) compares lists, structs and
-//! intervals. Everything else is left to DataFusion.
+//! DataFusion starts each group with the largest or least finite value, which is then the result of
+//! a group of infinities. It compares with `<`, which is false for NaN, so the result depends on
+//! the order of rows. Without groups, and in windows, it is correct.
+//! [`nested_order`](super::nested_order) compares lists, structs and intervals. DataFusion handles
+//! all other types.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -23,7 +24,7 @@ use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_o
 
 use super::nested_order::{self, SlidingExtreme, is_compared_here};
 
-/// Both, in place of DataFusion's.
+/// Returns the replacements of DataFusion's `min` and `max`.
 pub(super) fn functions() -> [Arc<AggregateUDF>; 2] {
     [Arc::new(Extreme::<Min>::default().into()), Arc::new(Extreme::<Max>::default().into())]
 }
@@ -33,12 +34,12 @@ struct Extreme<F> {
     inner: F,
 }
 
-/// DataFusion's function, and what is the better of two values.
+/// DataFusion's function and its order of values.
 trait Better: AggregateUDFImpl + Default + PartialEq + Eq + std::hash::Hash {
     fn is_better<T: PartialOrd + Copy>(value: T, than: T) -> bool;
-    /// No value is worse.
+    /// The initial value: no value is worse.
     const WORST: f64;
-    /// How a better value compares with another.
+    /// The ordering of a better value to another.
     const BETTER: Ordering;
 }
 

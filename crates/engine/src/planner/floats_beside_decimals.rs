@@ -1,8 +1,9 @@
-//! Where a float meets a decimal, both are floats.
+//! A float beside a decimal makes both floats.
 //!
-//! DataFusion does arithmetic so, but compares, and chooses the type of CASE, coalesce(), VALUES or a UNION, as
-//! Decimal(30, 15): `x < 0.1` fails on a double of 1e16, and `CASE WHEN b THEN x ELSE 0.0 END` with it. PostgreSQL and
-//! DuckDB make floats of both. A decimal beside REALs alone becomes a REAL, so that `r = 0.1` finds a REAL of 0.1.
+//! DataFusion does so in arithmetic, but uses Decimal(30, 15) for comparisons and for the type of
+//! CASE, coalesce(), VALUES or a UNION. `x < 0.1` fails on a double of 1e16, and so does
+//! `CASE WHEN b THEN x ELSE 0.0 END`. PostgreSQL and DuckDB convert both to floats. A decimal
+//! beside REALs alone becomes a REAL, so that `r = 0.1` finds a REAL of 0.1.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Union(union) => LogicalPlan::Union(settle_union(union)?),
         other => other,
     };
-    // Changed or not: an input may have changed its types.
+    // Recomputed even if unchanged: the types of an input may have changed.
     Ok(Transformed::yes(rewritten.recompute_schema()?))
 }
 
@@ -69,7 +70,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::Case(case) => {
             let (conditions, results): (Vec<_>, Vec<_>) =
                 case.when_then_expr.iter_mut().map(|(when, then)| (when.as_mut(), then.as_mut())).unzip();
-            // With an operand the conditions are values that it is compared with.
+            // With an operand, the conditions are values compared with it.
             let mut compared = conditions;
             compared.extend(case.expr.as_deref_mut());
             let mut results = results;
@@ -87,7 +88,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// Operators that compare.
+/// Comparison operators.
 pub(super) const COMPARISONS: [Operator; 8] = [
     Operator::Eq,
     Operator::NotEq,
@@ -99,10 +100,10 @@ pub(super) const COMPARISONS: [Operator; 8] = [
     Operator::IsNotDistinctFrom,
 ];
 
-/// Functions whose arguments have nothing to do with each other.
+/// Functions whose arguments are independent of each other.
 const MAKES_FIELDS: [&str; 2] = ["struct", "named_struct"];
 
-/// Makes floats of decimals if there are floats among the expressions; whether it did.
+/// Casts decimals to floats if a float is among the expressions. Returns whether it did.
 fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
     let types: Vec<DataType> = exprs.iter().map(|expr| expressions::type_of(expr, schema)).collect();
     settle_types(exprs, &types)
@@ -117,7 +118,7 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     true
 }
 
-/// The float type for these, if there are decimals and floats among them.
+/// Returns the common float type if the types include decimals and floats.
 pub(super) fn common_float<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
     let mut has_decimal = false;
     let mut float = None;
@@ -131,7 +132,8 @@ pub(super) fn common_float<'a>(types: impl Iterator<Item = &'a DataType>) -> Opt
     float.filter(|_| has_decimal)
 }
 
-/// A literal is read again as a float: converted, its last digit could be another.
+/// Returns a decimal as a float. A literal is parsed again, since a conversion could change its
+/// last digit.
 fn as_float(decimal: Expr, float: &DataType) -> Expr {
     let read = match &decimal {
         Expr::Literal(value, _) if *float == DataType::Float64 => {
@@ -146,7 +148,8 @@ fn as_float(decimal: Expr, float: &DataType) -> Expr {
     }
 }
 
-/// Gives values in a tree the casts that [`settle_values`] leaves: those to decimals it would take for DataFusion's.
+/// Duplicates explicit casts to decimals in VALUES. [`settle_values`] would take a single one for
+/// DataFusion's.
 pub(super) fn rewrite_values(values: &mut SqlValues) {
     for value in values.rows.iter_mut().flat_map(|row| &mut row.content) {
         if let SqlExpr::Cast { data_type: SqlType::Decimal(_) | SqlType::Numeric(_) | SqlType::Dec(_), .. } = value {
@@ -160,7 +163,7 @@ pub(super) fn rewrite_values(values: &mut SqlValues) {
     }
 }
 
-/// A column's values that DataFusion has cast to a decimal, though there are floats among them.
+/// Restores floats in columns of values that DataFusion has cast to a decimal.
 fn settle_values(mut values: Values) -> Result<Values> {
     let nothing = DFSchema::empty();
     let mut fields: Vec<_> = values.schema.iter().map(|(table, field)| (table.cloned(), field.clone())).collect();
@@ -173,7 +176,7 @@ fn settle_values(mut values: Values) -> Result<Values> {
             .filter(|value| !matches!(value, Expr::Literal(value, _) if value.is_null()))
             .map(|value| before_cast(value, &decimal).get_type(&nothing))
             .collect::<Result<_>>()?;
-        // Without decimals it is floats and integers, of which DataFusion makes floats by itself.
+        // Without decimals, the column holds floats and integers. DataFusion makes floats of them.
         let Some(float) = common_float(types.iter()) else { continue };
         for value in values.values.iter_mut().filter_map(|row| row.get_mut(column)) {
             let written = before_cast(value, &decimal).clone();
@@ -188,10 +191,10 @@ fn settle_values(mut values: Values) -> Result<Values> {
     Ok(Values { schema: Arc::new(schema), values: values.values })
 }
 
-/// What was cast to this type.
+/// Returns the operand of a cast to this type.
 fn before_cast<'a>(expr: &'a Expr, data_type: &DataType) -> &'a Expr {
     match (expr, as_any_cast(expr)) {
-        // The name that it had before it was changed.
+        // An alias preserves the name from before the rewrite.
         (Expr::Alias(named), _) => before_cast(&named.expr, data_type),
         (_, Some((value, to))) if to == data_type => value,
         _ => expr,

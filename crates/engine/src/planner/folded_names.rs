@@ -1,22 +1,21 @@
-//! A name without quotes matches a column in whatever letters, where no column has exactly that
-//! name. A name in a subquery means a column of the nearest query that has one.
+//! Resolves unquoted names without regard to case if no column has exactly that name, and names in
+//! a subquery to the nearest query that has such a column.
 //!
-//! DataFusion writes a name without quotes in small letters, and then looks for exactly that:
-//! `SELECT Name FROM 'people.csv'` finds no column of a file whose header is `Name`. In a subquery
-//! it goes on to the queries around, and takes another column of theirs. Here the statement's names
-//! are looked up [scope by scope](super::scopes):
+//! DataFusion folds an unquoted name to lower case and then requires an exact match:
+//! `SELECT Name FROM 'people.csv'` finds no column of a file whose header is `Name`. In a subquery,
+//! DataFusion continues with the outer queries and may take a column of theirs. This module
+//! resolves the statement's names [scope by scope](super::scopes):
 //!
-//! 1. Before planning, in a statement whose subqueries may use columns of the queries around. A
-//!    name gets quotes as the column is written, and a table where two tables have the name. The
-//!    columns of a scope are not always known, as those of a function's rows; there a name stays as
-//!    it is.
-//! 2. When planning has failed, all names of all scopes.
-//! 3. `z.s.a` is the field `a` of the column `s`, if the table `z` has that column, also where a
-//!    table `s` has a column `a`. `public.t.a` has to name the schema of `t`.
-//! 4. A query's items are the columns of the query around it. Tables' names are looked up in the
-//!    same way.
+//! 1. Before planning, in a statement whose subqueries may use columns of outer queries. A resolved
+//!    name gets quotes in the column's case, and a table if two tables have the name. A scope with
+//!    unknown columns, such as a function's rows, keeps its names as they are.
+//! 2. After planning has failed, all names of all scopes.
+//! 3. `z.s.a` is the field `a` of the column `s` if the table `z` has that column, even if a table
+//!    `s` has a column `a`. `public.t.a` must name the schema of `t`.
+//! 4. A query's items are the columns of the query around it. Table names are resolved in the same
+//!    way.
 //!
-//! Names in quotes stay what they are.
+//! Quoted names stay as they are.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -36,8 +35,8 @@ use super::{file_functions, outer_aggregates, output_names, using_joins, visit_s
 use crate::identifiers::{SCHEMA, normal};
 use crate::{Error, Result};
 
-/// True if a statement has subqueries in expressions, or LATERAL ones, or names of three words:
-/// these have a schema or a field.
+/// Returns whether the statement has subqueries in expressions, LATERAL subqueries, or names of
+/// three words, which have a schema or a field.
 pub(super) fn may_look_out(statement: &mut Statement) -> bool {
     struct Subqueries {
         exprs: usize,
@@ -72,10 +71,10 @@ pub(super) fn may_look_out(statement: &mut Statement) -> bool {
     visit_statement(statement, &mut Subqueries { exprs: 0 }).is_break()
 }
 
-/// The statement with names as they are; `None` if they all are already.
+/// Returns the statement with names in their stored case, or `None` if nothing changes.
 ///
 /// # Errors
-/// A name that may mean two columns.
+/// Fails if a name matches two columns.
 pub(super) async fn folded(statement: &Statement, state: &SessionState, look_up: LookUp) -> Result<Option<Statement>> {
     let mut statement = statement.clone();
     // A call that reads files is a table with columns.
@@ -93,17 +92,17 @@ pub(super) async fn folded(statement: &Statement, state: &SessionState, look_up:
 /// The tables that a statement names.
 #[derive(Default)]
 struct Tables {
-    /// The columns, by the name in the statement.
+    /// The columns of each table, by the name in the statement.
     columns: HashMap<String, Vec<String>>,
-    /// The names of tables that are written in other letters.
+    /// The names of tables that the statement writes in another case.
     names: HashMap<String, String>,
 }
 
-/// Finds names that are a name in other letters.
+/// Finds the names that differ from a name in case only.
 type FindNames = Box<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 
-/// Finds the names of tables, views and relations that differ from a name in the case of letters alone. What binds the
-/// names of a statement registers it with the session's configuration.
+/// Finds the tables, views and relations whose names differ from a name in case only. The binder of
+/// a statement's names registers it with the session's configuration.
 pub(crate) struct OtherLetters(pub FindNames);
 
 impl OtherLetters {
@@ -136,10 +135,11 @@ async fn columns_of(reference: TableReference, state: &SessionState) -> Option<V
     Some(provider.schema().fields().iter().map(|field| field.name().clone()).collect())
 }
 
-/// The name among others that is meant: exactly that one, or one in other letters if it is written without quotes.
+/// Returns the name that `ident` refers to: an exact match, or a match in another case if `ident`
+/// is unquoted.
 ///
 /// # Errors
-/// Two others are called so in other letters.
+/// Fails if two names match in another case only.
 pub(crate) fn as_named<'n>(ident: &Ident, names: impl IntoIterator<Item = &'n str>, what: &str) -> Result<String> {
     let wanted = normal(ident);
     let mut same = Vec::new();
@@ -157,7 +157,7 @@ pub(crate) fn as_named<'n>(ident: &Ident, names: impl IntoIterator<Item = &'n st
 struct Folder {
     tables: Tables,
     look_up: LookUp,
-    /// The names of WITH queries, nearer ones last, and their columns.
+    /// The names of WITH queries and their columns, innermost last.
     ctes: Vec<(String, Outputs)>,
     has_changed: bool,
 }
@@ -192,12 +192,12 @@ impl Folder {
         }
     }
 
-    /// Whether names of a scope are looked up.
+    /// Returns whether the names of a scope are resolved.
     fn looks_up(&self, scope: &Scope<'_>) -> bool {
         self.look_up == LookUp::Anything || scope.around.is_some()
     }
 
-    /// A column's name where no table can be before it.
+    /// Resolves a column's name where it cannot have a table prefix.
     fn column(&mut self, ident: &mut Ident, scope: &Scope<'_>) -> Result<()> {
         if self.looks_up(scope) {
             let meant = scope.column(ident, self.look_up)?.and_then(|mut words| words.pop());
@@ -206,7 +206,7 @@ impl Folder {
         Ok(())
     }
 
-    /// A query's columns.
+    /// Resolves the names of a query. Returns its columns.
     fn query(&mut self, query: &mut Query, around: Option<&Scope<'_>>) -> Result<Outputs> {
         let known = self.ctes.len();
         if let Some(with) = &mut query.with {
@@ -214,7 +214,7 @@ impl Folder {
             for cte in &mut with.cte_tables {
                 let name = normal(&cte.alias.name);
                 if is_recursive {
-                    // By what it begins with.
+                    // The columns of the recursive query's first term.
                     let columns = match cte.query.body.as_mut() {
                         SetExpr::SetOperation { left, .. } => self.body(left, around)?.outputs,
                         _ => Outputs::unknown(),
@@ -234,7 +234,7 @@ impl Folder {
         Ok(scope.outputs)
     }
 
-    /// The scope of a query's ORDER BY.
+    /// Returns the scope of a query's ORDER BY.
     fn body<'s>(&mut self, body: &mut SetExpr, around: Option<&'s Scope<'s>>) -> Result<Scope<'s>> {
         let returns = |outputs| Scope::returning(outputs, around);
         Ok(match body {
@@ -289,7 +289,8 @@ impl Folder {
                     }
                     (None, Some(name)) => {
                         outputs.add(name.clone(), Vec::new());
-                        // What is written is another text now.
+                        // The text of the expression has changed, so the alias preserves its
+                        // original name.
                         if self.has_changed {
                             let alias = Ident::with_quote('"', name);
                             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
@@ -374,7 +375,7 @@ impl Folder {
                     self.exprs(condition, scope)?;
                     scope.first = 0;
                 }
-                // A column that they join by has the left side's name: see `using_joins`.
+                // A join column has the left side's name: see `using_joins`.
                 Some(JoinConstraint::Using(names)) => {
                     let names = names.iter().filter_map(|name| name.0.last()?.as_ident().cloned());
                     scope.merge(tables, right, Some(&names.collect::<Vec<_>>()), is_left);
@@ -422,7 +423,7 @@ impl Folder {
             }
             other => {
                 self.exprs(other, scope)?;
-                // Of its columns those are known that the statement names.
+                // Only the columns that the statement names are known.
                 let unknown = Outputs::unknown();
                 match other {
                     TableFactor::Table { alias, .. }
@@ -457,7 +458,7 @@ impl Folder {
         self.table_name(name)
     }
 
-    /// Columns of a table of the catalog, which is called by its name from here on.
+    /// Returns the columns of a catalog table, and replaces its name by the stored one.
     fn table_name(&mut self, name: &mut ObjectName) -> Outputs {
         let key = written(name);
         let columns = match self.tables.columns.get(&key) {
@@ -481,8 +482,8 @@ impl Folder {
     }
 }
 
-/// The schemas that may be written before a table's name: that in FROM, or those that FROM may
-/// leave out.
+/// Returns the schemas that may prefix a table's column: the one in FROM, or those that FROM may
+/// omit.
 fn schemas_of(name: &ObjectName) -> Vec<String> {
     match name.0.as_slice() {
         [.., schema, _] => schema.as_ident().map(normal).into_iter().collect(),
@@ -490,7 +491,7 @@ fn schemas_of(name: &ObjectName) -> Vec<String> {
     }
 }
 
-/// As [`TableReference`] is written.
+/// Returns the name in the notation of [`TableReference`].
 fn written(name: &ObjectName) -> String {
     name.0.iter().filter_map(ObjectNamePart::as_ident).map(normal).collect::<Vec<_>>().join(".")
 }
@@ -505,7 +506,8 @@ fn aliased(mut columns: Outputs, alias: &TableAlias) -> Outputs {
     columns
 }
 
-/// What `*` returns of columns: not those that it leaves out, others under other names.
+/// Returns the columns of `*`, without those that its options exclude and with those that they
+/// rename.
 fn without_left_out(
     columns: impl Iterator<Item = String>,
     options: &WildcardAdditionalOptions,
@@ -555,12 +557,12 @@ fn constraint(join: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     }
 }
 
-/// The names in expressions of one scope, and the queries in them.
+/// Visits the names in expressions of one scope, and the queries in them.
 struct Exprs<'f, 's> {
     folder: &'f mut Folder,
     scope: &'s Scope<'s>,
     depth: usize,
-    /// Of the functions, `x -> x + 1`, that a name is in.
+    /// The parameters of the enclosing lambdas, such as `x -> x + 1`.
     parameters: Vec<String>,
 }
 
@@ -623,7 +625,7 @@ impl VisitorMut for Exprs<'_, '_> {
 }
 
 impl Exprs<'_, '_> {
-    /// A name without a table.
+    /// Resolves a name without a table.
     fn alone(&mut self, expr: &mut Expr) -> Result<()> {
         let Expr::Identifier(ident) = expr else { return Ok(()) };
         let Some(words) = self.scope.column(ident, self.folder.look_up)? else { return Ok(()) };
@@ -637,8 +639,8 @@ impl Exprs<'_, '_> {
         Ok(())
     }
 
-    /// A field of a column, where its words are a table's and a column's as well: DataFusion takes
-    /// it for that column.
+    /// Rewrites a field of a column if its words are also a table's and a column's names.
+    /// DataFusion would take it for that column.
     fn field(&mut self, expr: &mut Expr) {
         let Expr::CompoundIdentifier(words) = expr else { return };
         let is_column =
@@ -663,7 +665,7 @@ impl Exprs<'_, '_> {
         self.folder.has_changed = true;
     }
 
-    /// Refuses another schema before a table's name.
+    /// Refuses a wrong schema before a table's name.
     fn schema(&self, expr: &Expr) -> Result<()> {
         match expr {
             Expr::CompoundIdentifier(words) if self.folder.look_up == LookUp::Nearest => match words.as_slice() {

@@ -1,18 +1,19 @@
-//! `FROM t WHERE a` is `SELECT * FROM t WHERE a`, and so is `TABLE t` without a condition.
+//! `FROM t WHERE a` is `SELECT * FROM t WHERE a`, and `TABLE t` is `SELECT * FROM t`.
 //!
-//! The parser knows `FROM t` alone, as a SELECT of no columns, and DataFusion plans just that: rows of nothing, and with
-//! `CREATE TABLE x AS FROM 'file'` a table without columns. So `SELECT *` is put before a FROM that begins a query and
-//! has no SELECT after it. Where a query begins is plain from the word before; the one place where it is not, behind
-//! the parentheses of a WITH, is left to the parser, and its SELECT of no columns is given all of them.
+//! The parser accepts `FROM t` alone, as a SELECT of no columns. DataFusion plans rows without
+//! columns, and `CREATE TABLE x AS FROM 'file'` creates a table without columns. This module
+//! inserts `SELECT *` before a FROM that begins a query and has no SELECT after it. The preceding
+//! word tells where a query begins. After the parentheses of a WITH it does not: there the parser
+//! reads a SELECT of no columns, and [`rewrite`] gives it all columns.
 //!
-//! The parser's own `TABLE t` is one that DataFusion does not plan. A column may be called `table`: behind a parenthesis it is the
-//! word only where a subquery is.
+//! DataFusion does not plan the parser's own `TABLE t`. A column may be named `table`: after a
+//! parenthesis, the word is a keyword only where a subquery may begin.
 
 use datafusion::sql::sqlparser::ast::{Select, SelectFlavor, SelectItem, WildcardAdditionalOptions};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-/// What a query begins after, apart from parentheses.
+/// The keywords before a query, apart from parentheses.
 const BEFORE: [Keyword; 8] = [
     Keyword::ALL,
     Keyword::ANALYZE,
@@ -24,7 +25,7 @@ const BEFORE: [Keyword; 8] = [
     Keyword::VERBOSE,
 ];
 
-/// What a subquery in parentheses comes behind, among other things.
+/// Some of the keywords before a parenthesized subquery.
 const BEFORE_SUBQUERY: [Keyword; 8] = [
     Keyword::ALL,
     Keyword::ANY,
@@ -36,7 +37,7 @@ const BEFORE_SUBQUERY: [Keyword; 8] = [
     Keyword::SOME,
 ];
 
-/// The tokens with what was left out.
+/// Returns the tokens with the omitted words inserted.
 pub(super) fn complete(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |token: &TokenWithSpan, word: Keyword| keyword(token) == Some(word);
     if !tokens.iter().any(|token| is(token, Keyword::FROM) || is(token, Keyword::TABLE)) {
@@ -53,7 +54,7 @@ pub(super) fn complete(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
         }
         if is_table {
-            // A word behind another needs something between.
+            // Two words need whitespace between them.
             for word in [Token::Whitespace(Whitespace::Space), Token::make_keyword("FROM")] {
                 complete.push(TokenWithSpan::new(word, token.span));
             }
@@ -80,13 +81,13 @@ pub(super) fn complete(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     complete
 }
 
-/// Whether a name is next.
+/// Returns whether the next token is a name.
 fn names_table(rest: &[TokenWithSpan]) -> bool {
     let next = rest.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
     matches!(next.map(|token| &token.token), Some(Token::Word(_) | Token::SingleQuotedString(_)))
 }
 
-/// Whether the query goes on to a SELECT of its own.
+/// Returns whether the query has a SELECT after its FROM.
 fn has_select(rest: &[TokenWithSpan]) -> bool {
     let mut depth = 0;
     for token in rest {

@@ -1,10 +1,11 @@
-//! Every function of a session, over every type that it takes: the type of a result is the one that was planned, a call
-//! of constants has the result of the same call of columns, and nothing panics.
+//! Tests the functions of a session over every type that they take. A result has the planned type,
+//! a call of constants returns the same as a call of columns, and no call panics.
 //!
-//! A call of columns is planned once for its types and evaluated for rows of ordinary values, extremes and NULL. For each
-//! of the rows the same call is planned once more with constants in place of the columns, so that the optimizer folds it. Texts
-//! are cast to texts then: a literal of a text is of no type yet, and takes the one of what stands beside it.
-//! An aggregate has one result over all rows, as the only group of them, and over the window of all rows.
+//! The test plans a call of columns once for its types and evaluates it for rows of ordinary
+//! values, extremes and NULL. For each row, it plans the call again with constants in place of the
+//! columns, so that the optimizer folds it. Strings are then cast to strings: a string literal is
+//! untyped and takes the type of the expression beside it. The test evaluates an aggregate over all
+//! rows as one group, and over a window of all rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +28,7 @@ use super::tests::state;
 use super::{Hints, parse_statement, rewrite_statement};
 use crate::query_planner::operators;
 
-/// Functions whose results differ from call to call, or that are about where they are called.
+/// Functions whose results differ between calls, or that depend on the place of the call.
 const DIFFER: [&str; 19] = [
     "arrow_metadata",
     "arrow_field",
@@ -50,14 +51,14 @@ const DIFFER: [&str; 19] = [
     "rand",
 ];
 
-/// Functions with an argument that must be the same for all rows: one row alone could have another.
+/// Functions with an argument that must be constant. A single row could have another.
 const OF_CONSTANTS: [&str; 3] = ["array_sort", "list_sort", "to_time"];
 
-/// Functions that compute no argument that they do not need. A constant that is none of its type is an error all the same, as in
-/// PostgreSQL: it is read when the statement is planned.
+/// Functions that evaluate arguments lazily. A constant that is not of its type is an error
+/// nevertheless, as in PostgreSQL: planning parses it.
 const LAZY: [&str; 4] = ["coalesce(", "ifnull(", "nvl(", "nvl2("];
 
-/// Functions whose results are as large as an argument says: extremes would fill the memory.
+/// Functions whose result size is an argument. Extremes would exhaust the memory.
 const AS_LARGE_AS_ASKED: [&str; 11] = [
     "array_repeat",
     "array_resize",
@@ -72,7 +73,7 @@ const AS_LARGE_AS_ASKED: [&str; 11] = [
     "space",
 ];
 
-/// Values of a type: as they are written in SQL, with a NULL added. The columns of every type are named after it.
+/// (column, type, values in SQL notation). The table adds a NULL to the values.
 const TYPES: [(&str, &str, &[&str]); 22] = [
     ("bool_v", "BOOLEAN", &["true", "false"]),
     ("tiny_v", "TINYINT", &["1", "-128", "127", "0"]),
@@ -102,14 +103,14 @@ const TYPES: [(&str, &str, &[&str]); 22] = [
     ("texts_v", "VARCHAR[]", &["['a', NULL, 'b']", "[]"]),
 ];
 
-/// The rows of a table that has a column of every type, and their number in `nr`.
+/// Returns a table with a column of each type, and the row number in `nr`.
 async fn table(state: &SessionState) -> RecordBatch {
     let rows = TYPES.iter().map(|(_, _, values)| values.len()).max().unwrap() + 1;
     let mut union = Vec::new();
     for row in 0..rows {
         let mut select = format!("SELECT {row} AS nr");
         for (name, sql, values) in &TYPES {
-            // Rows without a value of their own go through them again; the last is NULL.
+            // A type with fewer values repeats them. The last row is NULL.
             let value = if row + 1 == rows { "NULL" } else { values[row % values.len()] };
             let _ = write!(select, ", CAST({value} AS {sql}) AS {name}");
         }
@@ -127,7 +128,7 @@ async fn table(state: &SessionState) -> RecordBatch {
     arrow::compute::concat_batches(&schema, &batches.collect::<Vec<_>>()).unwrap()
 }
 
-/// A statement's plan, with `row` in place of its columns if there is one.
+/// Returns a statement's plan, with the values of `row`, if any, in place of its columns.
 async fn plan(state: &SessionState, sql: &str, row: Option<&BTreeMap<String, ScalarValue>>) -> Result<LogicalPlan> {
     let mut statement = parse_statement(sql)?;
     rewrite_statement(&mut statement, &Hints::default())?;
@@ -156,7 +157,7 @@ async fn run(state: &SessionState, plan: LogicalPlan) -> Result<Vec<RecordBatch>
     collect(operators, SessionContext::new_with_state(state.clone()).task_ctx()).await
 }
 
-/// What a call of columns gives for a row, or that it fails.
+/// The result of a call for one row, or its error.
 type Answer = std::result::Result<ScalarValue, String>;
 
 struct Suite {
@@ -177,7 +178,7 @@ impl Suite {
         Self { state: context.state(), rows, calls: 0, differences: Vec::new() }
     }
 
-    /// Of the same rows, for another thread.
+    /// Returns a suite of the same rows for another thread.
     fn another(&self) -> Self {
         Self { state: self.state.clone(), rows: self.rows.clone(), calls: 0, differences: Vec::new() }
     }
@@ -186,13 +187,13 @@ impl Suite {
         self.differences.push(format!("{call}: {what}"));
     }
 
-    /// The expression that an optimized projection computes, and the type that was planned.
+    /// Returns the expression that an optimized projection computes, and its planned type.
     fn computed(&self, plan: &LogicalPlan) -> Result<(Expr, DataType)> {
         let planned = plan.schema().field(0).data_type().clone();
         let simplified = self.state.optimize(plan)?;
         let LogicalPlan::Projection(projection) = &simplified else { return internal_err!("no projection") };
         let Some(mut expr) = projection.expr.first().cloned() else { return internal_err!("no expression") };
-        // What the optimizer computes once is in a projection below.
+        // The optimizer moves common subexpressions to a projection below.
         let mut input = projection.input.as_ref();
         while let LogicalPlan::Projection(below) = input {
             let substituted = expr.transform_up(|expr| {
@@ -211,7 +212,7 @@ impl Suite {
         Ok((expr, planned))
     }
 
-    /// One column of results, with a row of columns for every result, or what went wrong.
+    /// Evaluates an expression for each row. Returns a column of results or the error.
     fn evaluate(&self, expr: &Expr, rows: &RecordBatch) -> std::result::Result<ArrayRef, String> {
         let evaluated = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let schema = DFSchema::try_from_qualified_schema("t", rows.schema().as_ref())?;
@@ -231,7 +232,7 @@ impl Suite {
         columns.iter().map(|name| (name.to_string(), value(name))).collect()
     }
 
-    /// A call of columns, and of literals in their place.
+    /// Compares a call of columns with calls of literals.
     async fn call(&mut self, call: &str, columns: &[&str]) {
         if AssertUnwindSafe(self.call_of_columns(call, columns)).catch_unwind().await.is_err() {
             self.differs(call, "PANIC");
@@ -279,7 +280,7 @@ impl Suite {
                 self.differs(call, format!("row {row}: {e}"));
                 return;
             }
-            // Of several arguments some rows tell all: values, extremes, and NULL, which is the last.
+            // For several arguments, a few rows suffice: values, extremes, and NULL, which is last.
             if columns.len() > 1 && (3..self.rows.num_rows() - 1).contains(&row) {
                 continue;
             }
@@ -309,7 +310,7 @@ impl Suite {
         ScalarValue::try_from_array(&array, 0).map_err(|e| e.to_string())
     }
 
-    /// An aggregate over all rows, as a group, and as a window.
+    /// Compares an aggregate over all rows, over one group, and as a window.
     async fn aggregate(&mut self, call: &str) {
         if AssertUnwindSafe(self.call_of_aggregate(call)).catch_unwind().await.is_err() {
             self.differs(call, "PANIC");
@@ -353,7 +354,7 @@ impl Suite {
         self.calls += answers.len();
         let Some(((_, first), rest)) = answers.split_first() else { return };
         let differing = rest.iter().find_map(|(sql, answer)| Some((sql, difference(first, answer)?)));
-        // A window may be of functions that have no such frame.
+        // Some functions do not support this window frame.
         if let Some((sql, difference)) = differing
             && !difference.contains("not implemented")
         {
@@ -363,7 +364,7 @@ impl Suite {
 }
 
 impl Suite {
-    /// A window function over frames of all kinds.
+    /// Evaluates a window function over frames of all kinds.
     async fn window(&mut self, call: &str) {
         if AssertUnwindSafe(self.call_of_window(call)).catch_unwind().await.is_err() {
             self.differs(call, "PANIC");
@@ -393,7 +394,7 @@ impl Suite {
     }
 }
 
-/// What two answers differ in, if they do.
+/// Returns a description of the difference between two answers.
 fn difference(one: &Answer, other: &Answer) -> Option<String> {
     match (one, other) {
         (Err(_), Err(e)) => e.starts_with("PANIC").then(|| e.clone()),
@@ -419,7 +420,7 @@ fn difference(one: &Answer, other: &Answer) -> Option<String> {
     }
 }
 
-/// Arguments of a function: of one type, and of a type beside numbers and texts.
+/// Returns argument lists: of one type, and of one type beside numbers and strings.
 fn arguments() -> Vec<Vec<&'static str>> {
     let mut all: Vec<Vec<&str>> = vec![vec![]];
     for (name, ..) in TYPES {
@@ -445,7 +446,7 @@ fn arguments() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// One thing that is tried.
+/// One test case.
 enum Job {
     Scalar(String, Vec<&'static str>),
     Aggregate(String),
@@ -486,7 +487,7 @@ fn window_jobs(name: &str) -> Vec<Job> {
     arguments.map(|arguments| Job::Window(format!("{name}({arguments})"))).collect()
 }
 
-/// The names of a kind of functions that are tried.
+/// Returns the tested names of one kind of function.
 fn names<'a>(all: impl Iterator<Item = &'a String>, only: &str) -> Vec<String> {
     let is_left_out = |name: &str| {
         DIFFER.contains(&name)
@@ -514,7 +515,7 @@ async fn functions_keep_their_types() {
     jobs.extend(aggregates.iter().flat_map(|name| aggregate_jobs(name)));
     jobs.extend(windows.iter().flat_map(|name| window_jobs(name)));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    // A part of them, each of another function or other types, is tried unless all are asked for.
+    // Runs one in five jobs, over varying functions and types, unless `ONEHOP_FUNCTIONS` is set.
     let step = if std::env::var_os("ONEHOP_FUNCTIONS").is_some() { 1 } else { 5 };
     let jobs: Arc<Vec<Job>> = Arc::new(jobs.into_iter().step_by(step).collect());
     let running = (0..workers).map(|worker| {

@@ -1,8 +1,10 @@
-//! Functions by the names that DuckDB and PostgreSQL have for them.
+//! Function names of DuckDB and PostgreSQL.
 //!
-//! `sign(x)` becomes `signum(x)`, `year(d)` becomes `date_part('year', d)`, `mod(a, b)` becomes `a % b`, `if(a, b, c)` a
-//! CASE; numbers of rows are BIGINT, as everywhere else, and not unsigned. Done in the tree, for a name that is given to one of DataFusion's functions as an alias loses what that one does beyond its
-//! plain calls. A name is here only where both mean the same.
+//! `sign(x)` becomes `signum(x)`, `year(d)` becomes `date_part('year', d)`, `mod(a, b)` becomes
+//! `a % b`, and `if(a, b, c)` becomes a CASE. Counts become BIGINT instead of unsigned, as
+//! everywhere else. The rewrite works on the syntax tree: an alias of a DataFusion function loses
+//! the clauses that the function takes beyond plain calls. This module lists a name only if both
+//! functions mean the same.
 
 use std::ops::ControlFlow;
 
@@ -50,7 +52,8 @@ const NAMES: [(&str, &str); 26] = [
     ("variance", "var_samp"),
 ];
 
-/// (name, DataFusion's name for what PostgreSQL calls so: its own of that name stop at the first)
+/// (name, DataFusion's name of the PostgreSQL function: DataFusion's own of that name stops at the
+/// first match)
 const OTHERS: [(&str, &str); 4] = [
     ("array_remove", "array_remove_all"),
     ("array_replace", "array_replace_all"),
@@ -58,7 +61,7 @@ const OTHERS: [(&str, &str); 4] = [
     ("list_replace", "array_replace_all"),
 ];
 
-/// (function of one argument, the part of a date or time that it is)
+/// (function of one argument, the date or time part that it returns)
 const DATE_PARTS: [(&str, &str); 15] = [
     ("day", "day"),
     ("dayofmonth", "day"),
@@ -77,7 +80,7 @@ const DATE_PARTS: [(&str, &str); 15] = [
     ("year", "year"),
 ];
 
-/// Functions whose result DataFusion has as an unsigned number.
+/// Functions whose result is unsigned in DataFusion.
 const COUNTS: [&str; 14] = [
     "approx_distinct",
     "array_indexof",
@@ -98,22 +101,22 @@ const COUNTS: [&str; 14] = [
 const MODULO: &str = "mod";
 const IFS: [&str; 2] = ["if", "iif"];
 
-/// The names that are understood here, for completion.
+/// Returns the names that this module rewrites, for completion.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().chain(&DATE_PARTS).map(|(name, _)| *name).chain([MODULO]).chain(IFS)
 }
 
-/// Whether it is a part of a date or time by its own name.
+/// Returns whether the name is a date or time part used as a function.
 pub(super) fn is_of_dates(name: &str) -> bool {
     DATE_PARTS.iter().any(|(part, _)| *part == name)
 }
 
-/// DataFusion's name for a function.
+/// Returns DataFusion's name of a function.
 pub(super) fn meant(name: &str) -> &str {
     NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, meant)| meant)
 }
 
-/// Parts of a moment that have a fraction, which DataFusion cuts off, and of how many microseconds they are.
+/// Parts of a time with a fraction, which DataFusion cuts off, and their length in microseconds.
 const FRACTIONS: [(&str, &str); 6] = [
     ("second", "1000000"),
     ("seconds", "1000000"),
@@ -123,7 +126,8 @@ const FRACTIONS: [(&str, &str); 6] = [
     ("msec", "1000"),
 ];
 
-/// `extract(second FROM t)` with its fraction, as in PostgreSQL; the function `second(t)` has none, as in DuckDB.
+/// Returns `extract(second FROM t)` with its fraction, as in PostgreSQL. The function `second(t)`
+/// has none, as in DuckDB.
 fn with_fraction(part: &str, moment: &Expr) -> Option<Expr> {
     let (_, micros) = FRACTIONS.iter().find(|(name, _)| part.eq_ignore_ascii_case(name))?;
     let micro = Expr::Value(Value::SingleQuotedString("microsecond".into()).into());
@@ -139,7 +143,7 @@ fn with_fraction(part: &str, moment: &Expr) -> Option<Expr> {
     Some(Expr::Nested(Box::new(parts)))
 }
 
-/// What is extracted of what, if a fraction belongs to it.
+/// Returns the extraction of a part with a fraction.
 fn extracted(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Extract { field, expr, .. } => with_fraction(&field.to_string(), expr),
@@ -159,7 +163,7 @@ fn extracted(expr: &Expr) -> Option<Expr> {
     }
 }
 
-/// (function, the type that it is the transaction's time of)
+/// (function, the type of the transaction's time that it returns)
 const CLOCKS: [(&str, Clock); 6] = [
     ("current_date", Clock::Date),
     ("current_time", Clock::Time),
@@ -177,7 +181,8 @@ enum Clock {
     Timestamp,
 }
 
-/// `current_date` is `CAST(now() AS DATE)`, which follows the session's zone; `localtimestamp(3)` has three digits.
+/// Rewrites `current_date` to `CAST(now() AS DATE)`, which follows the session's time zone.
+/// `localtimestamp(3)` has three digits.
 fn clock(expr: &Expr) -> Option<Expr> {
     let Expr::Function(function) = expr else { return None };
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
@@ -207,7 +212,7 @@ fn clock(expr: &Expr) -> Option<Expr> {
     Some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type, array: false, format: None })
 }
 
-/// Names of table functions, which DataFusion looks up as they are written.
+/// Folds the names of table functions, since DataFusion resolves them as written.
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     let (TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. }) = table else { return };
     for part in &mut name.0 {
@@ -280,14 +285,14 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// A function that a statement calls and that is none that DataFusion has.
+/// Returns the first function of a statement that DataFusion does not have.
 pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<String> {
     let Statement::Statement(sql) = statement else { return None };
     let found = visit_expressions(sql.as_ref(), |expr| {
         let Expr::Function(Function { name, over, .. }) = expr else { return ControlFlow::Continue(()) };
         let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return ControlFlow::Continue(()) };
         let name = normal(word);
-        // Which DataFusion's planner has by its name.
+        // DataFusion's planner handles it by name.
         let is_known = name == "unnest"
             || state.scalar_functions().contains_key(&name)
             || state.aggregate_functions().contains_key(&name)
@@ -298,12 +303,12 @@ pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<Str
     found.break_value()
 }
 
-/// Whether a call that is meant, by its name, is in a tree, outside of the queries in it.
+/// Returns whether the tree has a matching call outside of its subqueries.
 pub(super) fn calls(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> bool) -> bool {
     first_call(tree, is_meant).is_some()
 }
 
-/// The name of the first such call.
+/// Returns the name of the first matching call.
 pub(super) fn first_call(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> bool) -> Option<String> {
     struct Finder<'a> {
         is_meant: &'a dyn Fn(&str, &Function) -> bool,
@@ -334,7 +339,7 @@ pub(super) fn first_call(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -
     tree.visit(&mut Finder { is_meant, depth: 0 }).break_value()
 }
 
-/// What is said of an [`unknown`] one.
+/// Returns the error for an [`unknown`] function.
 pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
     if state.window_functions().contains_key(name) {
         return Error::new(ErrorKind::Invalid, format!("{name}() is a window function, and has no OVER"))
@@ -351,7 +356,7 @@ pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
     }
 }
 
-/// The arguments of a call that is nothing but a call.
+/// Returns the arguments of a call without any clauses.
 pub(super) fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
     let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
     match &function.args {

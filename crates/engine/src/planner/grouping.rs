@@ -1,17 +1,17 @@
-//! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets.
+//! GROUP BY in SQL's terms: parenthesized columns, positions, and products of grouping sets.
 //! Positions in DISTINCT ON.
 //!
-//! DataFusion takes `GROUP BY (a, b)` for one struct, and numbers in ROLLUP, CUBE and GROUPING SETS
-//! for constants: `SELECT id, sum(v) .. GROUP BY ROLLUP (1)` is an error, expected sums by id and
-//! their total. It refuses several columns in one step of a ROLLUP, and `GROUP BY GROUPING SETS (a,
-//! b), (a, b)` groups by structs (seen in 55.2.0).
+//! DataFusion reads `GROUP BY (a, b)` as one struct, and numbers in ROLLUP, CUBE and GROUPING SETS
+//! as constants. `SELECT id, sum(v) .. GROUP BY ROLLUP (1)` is an error instead of the sums by id
+//! and their total. DataFusion refuses several columns in one step of a ROLLUP, and
+//! `GROUP BY GROUPING SETS (a, b), (a, b)` groups by structs (seen in 55.2.0).
 //!
-//! Columns in brackets become keys of their own, and positions what stands there in the SELECT
-//! list. Where more is meant than DataFusion reads, all sets are multiplied out: `GROUP BY a,
-//! ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d), (a, b), (a))`.
+//! This module turns parenthesized columns into separate keys, and positions into the expressions
+//! of the SELECT list. It multiplies out all sets that DataFusion misreads:
+//! `GROUP BY a, ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d), (a, b), (a))`.
 //!
-//! `SELECT DISTINCT ON (1) ..` is of the first column. DataFusion takes the number for a constant,
-//! and gives one row. It wants the keys in the sequence of ORDER BY, too.
+//! `SELECT DISTINCT ON (1) ..` refers to the first column. DataFusion reads the number as a
+//! constant and returns one row. It also requires the keys in the order of ORDER BY.
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, ObjectNamePart, OrderBy, OrderByKind,
@@ -22,14 +22,14 @@ use super::output_names;
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
-/// Sets that a GROUP BY may stand for, and columns of a CUBE: as in PostgreSQL.
+/// The maximum numbers of grouping sets of a GROUP BY and of columns of a CUBE, as in PostgreSQL.
 const MAX_SETS: usize = 4096;
 const MAX_CUBE: usize = 12;
 
-/// Puts GROUP BY into DataFusion's terms.
+/// Rewrites GROUP BY to DataFusion's terms.
 ///
 /// # Errors
-/// A position that is none; more grouping sets than [`MAX_SETS`].
+/// Fails for an invalid position and for more than [`MAX_SETS`] grouping sets.
 pub(super) fn rewrite(select: &mut Select) -> Result<()> {
     let GroupByExpr::Expressions(keys, _) = &select.group_by else { return Ok(()) };
     let has_sets = keys.iter().any(is_set);
@@ -56,11 +56,11 @@ pub(super) fn rewrite(select: &mut Select) -> Result<()> {
     Ok(())
 }
 
-/// Puts positions in DISTINCT ON into words, and its keys into the sequence of ORDER BY, whose
-/// first they must be.
+/// Resolves positions in DISTINCT ON, and sorts its keys in the order of ORDER BY, whose first keys
+/// they must be.
 ///
 /// # Errors
-/// A position that is none.
+/// Fails for an invalid position.
 pub(super) fn rewrite_distinct_on(select: &mut Select, order: Option<&mut OrderBy>) -> Result<()> {
     let Some(Distinct::On(keys)) = &mut select.distinct else { return Ok(()) };
     let list = List { items: &select.projection, clause: "DISTINCT ON" };
@@ -68,9 +68,9 @@ pub(super) fn rewrite_distinct_on(select: &mut Select, order: Option<&mut OrderB
         *key = list.name(key)?;
     }
     let Some(OrderByKind::Expressions(sorted)) = order.map(|order| &mut order.kind) else { return Ok(()) };
-    // A position that is none is told of when ORDER BY is planned.
+    // Planning of ORDER BY reports an invalid position.
     let text = |key: &Expr| output_names::normalized(&list.name(key).unwrap_or_else(|_| key.clone()));
-    // A key that is there twice is more than DataFusion counts.
+    // DataFusion counts a duplicate key once.
     output_names::keep_first_of_equal(sorted, |key| text(&key.expr));
     let sorted: Vec<_> = sorted.iter().map(|key| text(&key.expr)).collect();
     keys.sort_by_key(|key| sorted.iter().position(|sorted| *sorted == text(key)).unwrap_or(sorted.len()));
@@ -81,7 +81,7 @@ fn is_set(key: &Expr) -> bool {
     matches!(key, Expr::GroupingSets(_) | Expr::Rollup(_) | Expr::Cube(_))
 }
 
-/// Whether DataFusion reads a key as SQL means it.
+/// Returns whether DataFusion reads the key with SQL's meaning.
 fn is_plain(key: &Expr) -> bool {
     let is_column = |key: &Expr| !matches!(key, Expr::Value(_) | Expr::Tuple(_)) && nested(key).is_none();
     let (Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets)) = key else { return false };
@@ -105,7 +105,7 @@ fn keep_first_of_equal(set: &mut Vec<Expr>) {
     output_names::keep_first_of_equal(set, output_names::normalized);
 }
 
-/// ROLLUP or CUBE within GROUPING SETS, which the parser takes for a function.
+/// Returns ROLLUP or CUBE within GROUPING SETS, which the parser reads as a function.
 fn nested(key: &Expr) -> Option<Expr> {
     let Expr::Function(call) = key else { return None };
     let ([ObjectNamePart::Identifier(name)], FunctionArguments::List(list)) = (call.name.0.as_slice(), &call.args)
@@ -133,14 +133,14 @@ fn check_number(sets: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message).with_hint("write those that are needed: GROUPING SETS ((a, b), (a))"))
 }
 
-/// The SELECT list, to whose columns positions in a clause point.
+/// The SELECT list that the positions in a clause refer to.
 struct List<'a> {
     items: &'a [SelectItem],
     clause: &'static str,
 }
 
 impl List<'_> {
-    /// The sets that a key of GROUP BY stands for.
+    /// Returns the sets of a GROUP BY key.
     fn sets(&self, key: &Expr) -> Result<Vec<Vec<Expr>>> {
         match key {
             Expr::Tuple(keys) => Ok(vec![self.keys(keys)?]),
@@ -175,10 +175,11 @@ impl List<'_> {
         keys.iter().map(|key| self.key(key)).collect()
     }
 
-    /// What a position points to; any other key as it is.
+    /// Resolves a position to its expression. Returns any other key unchanged.
     fn key(&self, key: &Expr) -> Result<Expr> {
         Ok(match self.item(key)? {
-            // A number there is none, and this is asked more than once.
+            // A number in the list is a constant. The parentheses keep a later pass from reading it
+            // as a position.
             Some(
                 SelectItem::UnnamedExpr(Expr::Value(value))
                 | SelectItem::ExprWithAlias { expr: Expr::Value(value), .. },
@@ -188,8 +189,8 @@ impl List<'_> {
         })
     }
 
-    /// The name of the column that a position points to, where names of output columns come first;
-    /// any other key as it is.
+    /// Resolves a position to the name of its column, where names of output columns take
+    /// precedence. Returns any other key unchanged.
     fn name(&self, key: &Expr) -> Result<Expr> {
         match self.item(key)? {
             Some(SelectItem::ExprWithAlias { alias, .. }) => Ok(Expr::Identifier(alias.clone())),
@@ -197,7 +198,8 @@ impl List<'_> {
         }
     }
 
-    /// The column that a position points to, which has an expression; `None` for any other key.
+    /// Returns the SELECT item at a position, or `None` for any other key. Fails if the item is not
+    /// an expression.
     fn item(&self, key: &Expr) -> Result<Option<&SelectItem>> {
         let Expr::Value(value) = key else { return Ok(None) };
         let Value::Number(number, _) = &value.value else { return Ok(None) };

@@ -1,10 +1,10 @@
-//! Keys of ROLLUP, CUBE and GROUPING SETS that are computed are columns of a projection below.
+//! Computes the expressions in ROLLUP, CUBE and GROUPING SETS keys in a projection below.
 //!
-//! The columns of an aggregation are named after its keys, and what reads them knows these names. A
-//! rule that changes a key gives it its old name by an alias; within grouping sets there is no
-//! place for one, in DataFusion 55.2 (its own rule that settles types loses the name as well):
-//! `GROUP BY ROLLUP (d + 3)` of a date is "there is no column t.d + Int64(3)". So the keys get
-//! names of their own, and a projection above gives the columns theirs.
+//! An aggregation names its columns after its keys, and the nodes above refer to these names. A
+//! rule that changes a key preserves its name with an alias. Grouping sets have no place for an
+//! alias in DataFusion 55.2 (its own type coercion loses the name as well).
+//! `GROUP BY ROLLUP (d + 3)` of a date fails with "there is no column t.d + Int64(3)". This rule
+//! gives the keys new names, and a projection above restores the original ones.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// Begins the names of such columns.
+/// The prefix of the new names.
 const KEY: &str = "key of grouping sets";
 
-/// Before all rules that change expressions.
+/// Runs before all rules that change expressions.
 #[derive(Debug)]
 pub(super) struct GroupingSetKeys;
 
@@ -48,7 +48,7 @@ fn computed_below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     }
     let keys = grouping_set_to_exprlist(&aggregate.group_expr)?;
     let computed: Vec<Expr> = keys.into_iter().filter(|key| !matches!(key, Expr::Column(_))).cloned().collect();
-    // Keys of a query around are left to the rules that remove subqueries.
+    // The rules that remove subqueries handle keys of an outer query.
     if computed.is_empty() || computed.iter().any(Expr::contains_outer) {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
@@ -65,7 +65,7 @@ fn computed_below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     let group =
         aggregate.group_expr.iter().cloned().map(|sets| Ok(sets.transform_down(|expr| Ok(in_its_place(expr)))?.data));
     let group: Vec<Expr> = group.collect::<Result<_>>()?;
-    // GROUPING names keys.
+    // GROUPING refers to keys.
     let values = aggregate.aggr_expr.iter().cloned().map(|value| {
         let value = value.transform_down(|expr| match expr {
             Expr::AggregateFunction(mut call) if call.func.name() == "grouping" => {

@@ -1,13 +1,13 @@
-//! Of the keys of grouping sets nothing is known but their values.
+//! Hides the properties of grouping set keys.
 //!
-//! A filter `a = b` below makes `a` and `b` equal in all that follows, and `a = 2` makes `a`
-//! constant; DataFusion keeps that through GROUPING SETS, ROLLUP and CUBE, which put NULL in the
-//! place of keys. `SELECT a, b .. WHERE a = b GROUP BY GROUPING SETS ((a), (b)) ORDER BY a, b` is
-//! sorted by `a` alone, and a window that is partitioned by a constant `a` has one partition for
-//! both 2 and NULL. Keys also are taken for unique (seen in 55.2.0).
+//! A filter `a = b` below makes `a` and `b` equal in all operators above, and `a = 2` makes `a`
+//! constant. DataFusion keeps these properties through GROUPING SETS, ROLLUP and CUBE, which
+//! replace keys by NULL. It sorts `SELECT a, b .. WHERE a = b GROUP BY GROUPING SETS ((a), (b))
+//! ORDER BY a, b` by `a` alone. A window partitioned by a constant `a` has one partition for both 2
+//! and NULL. DataFusion also assumes that keys are unique (seen in 55.2.0).
 //!
-//! An operator above each such aggregation says nothing of its rows. It stays in the plan, for a
-//! sort asks its input again when it runs.
+//! This rule puts an operator without properties above each such aggregation. The operator stays in
+//! the plan, since a sort queries its input again when it runs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::unseen;
 
-/// Before all rules that ask what is known of rows.
+/// Runs before all rules that query the properties of rows.
 #[derive(Debug)]
 pub(super) struct GroupingSets;
 

@@ -1,13 +1,15 @@
-//! What guards an expression that can fail is looked at first, and the expression only for the rows that it leaves.
+//! Evaluates guards first, and fallible expressions only for the rows that pass.
 //!
-//! `CASE WHEN b = 0 THEN false ELSE a / b > 1 END` divides by zero in DataFusion, and so do `coalesce(v = 'x', v::INT = 3)`
-//! and `WHERE b <> 0 AND a / b > 1`. It makes ANDs and ORs of a CASE of booleans, sorts conjuncts by what they cost, and
-//! evaluates both sides of an AND for all rows, unless the left one leaves few ([#8927]). Seen in 55.2.0.
+//! `CASE WHEN b = 0 THEN false ELSE a / b > 1 END` divides by zero in DataFusion.
+//! `coalesce(v = 'x', v::INT = 3)` and `WHERE b <> 0 AND a / b > 1` fail in the same way.
+//! DataFusion rewrites a Boolean CASE to ANDs and ORs and sorts conjuncts by cost. It evaluates
+//! both sides of an AND for all rows, unless the left one leaves few ([#8927]). Seen in 55.2.0.
 //!
-//! So, before the optimizer, a CASE of booleans in which something can fail becomes `CASE TRUE WHEN ..`, which it leaves
-//! alone, and `coalesce()` of booleans becomes one. For DataFusion's operators an AND or OR of which a part can fail
-//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written. So
-//! do the arguments of an aggregate with FILTER. Pipelines have [that order](onehop_pipeline::Expr) by themselves.
+//! Before the optimizer, this module rewrites a fallible Boolean CASE to `CASE TRUE WHEN ..`, which
+//! the optimizer does not change, and `coalesce()` of Booleans to such a CASE. For DataFusion's
+//! operators, an AND or OR with a fallible part finally becomes a CASE: first the infallible parts,
+//! then the others as written. The arguments of an aggregate with FILTER do, too. Pipelines have
+//! [that order](onehop_pipeline::Expr) by themselves.
 //!
 //! [#8927]: https://github.com/apache/datafusion/issues/8927
 
@@ -27,7 +29,7 @@ use super::lossy_casts::{as_any_cast, is_exact};
 use super::without::keeps;
 use super::{ONE_NAN, POSITIVE_ZERO, expressions};
 
-/// After types are settled.
+/// Runs after types are settled.
 #[derive(Debug)]
 pub(super) struct GuardedCases;
 
@@ -41,7 +43,7 @@ impl AnalyzerRule for GuardedCases {
     }
 }
 
-/// Functions whose first argument that is not NULL is the result, and which look at no other.
+/// Functions that return their first non-NULL argument and evaluate no argument after it.
 const FIRST_OF: [&str; 3] = ["coalesce", "ifnull", "nvl"];
 
 fn has_branches(expr: &Expr) -> bool {
@@ -79,7 +81,7 @@ fn guard_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::Case(Case { expr: Some(Box::new(lit(true))), ..case })))
 }
 
-/// A NULL without a type is one of booleans.
+/// Casts an untyped NULL to Boolean.
 fn boolean(expr: Expr) -> Expr {
     match &expr {
         Expr::Literal(value, _) if *value == ScalarValue::Null => cast(expr, DataType::Boolean),
@@ -87,7 +89,8 @@ fn boolean(expr: Expr) -> Expr {
     }
 }
 
-/// A plan for DataFusion's operators: guards are evaluated before what they guard.
+/// Returns the plan for DataFusion's operators, with guards evaluated before the expressions that
+/// they guard.
 pub(crate) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
     if !keeps("guarded_cases")
         || !expressions::has(&plan, |expr| logic_of(expr).is_some() || filter_of(expr).is_some())?
@@ -111,7 +114,7 @@ pub(crate) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
                     guarded_node(LogicalPlan::Join(join), &schema)
                 }
             },
-            // What is pushed into a scan is asked of zones and row groups alone.
+            // A scan applies its filters to zones and row groups only.
             LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
             node => guarded_node(node, &schema),
         }
@@ -127,7 +130,8 @@ fn guarded_node(node: LogicalPlan, schema: &DFSchema) -> Result<Transformed<Logi
     })
 }
 
-/// An expression for DataFusion's evaluation: guards are evaluated before what they guard.
+/// Returns the expression for DataFusion's evaluation, with guards evaluated before the expressions
+/// that they guard.
 pub(crate) fn guarded_expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     match expr.exists(|expr| Ok(logic_of(expr).is_some()))? {
         true => Ok(guard_within(expr, schema)?.data),
@@ -135,7 +139,7 @@ pub(crate) fn guarded_expression(expr: Expr, schema: &DFSchema) -> Result<Expr> 
     }
 }
 
-/// The operator of an AND or OR.
+/// Returns the operator of an AND or OR.
 fn logic_of(expr: &Expr) -> Option<Operator> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => Some(*op),
@@ -143,7 +147,7 @@ fn logic_of(expr: &Expr) -> Option<Operator> {
     }
 }
 
-/// A condition that is as good as false where it is NULL.
+/// Guards a condition for which NULL is as good as false.
 fn condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let (mut safe, mut fallible) = (Vec::new(), Vec::new());
     for conjunct in split_conjunction_owned(condition) {
@@ -159,7 +163,7 @@ fn condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     }))
 }
 
-/// An expression with the ANDs and ORs in it guarded.
+/// Guards all ANDs and ORs in an expression.
 fn guard_within(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     expr.transform_down(|expr| match filter_of(&expr).cloned() {
         Some(filter) => guard_arguments(expr, &filter, schema),
@@ -167,7 +171,7 @@ fn guard_within(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// The FILTER of an aggregate or a window function.
+/// Returns the FILTER of an aggregate or window function.
 fn filter_of(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::AggregateFunction(call) => call.params.filter.as_deref(),
@@ -176,7 +180,7 @@ fn filter_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// An aggregate whose arguments are computed for the rows of its FILTER alone.
+/// Computes the fallible arguments of an aggregate only for the rows of its FILTER.
 fn guard_arguments(mut expr: Expr, filter: &Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let arguments: Vec<&mut Expr> = match &mut expr {
         Expr::AggregateFunction(call) => {
@@ -197,7 +201,8 @@ fn guard_arguments(mut expr: Expr, filter: &Expr, schema: &DFSchema) -> Result<T
     Ok(Transformed::new_transformed(expr, is_changed))
 }
 
-/// An AND or OR of which a part can fail, as a CASE: with all parts at once, for each but the first is there twice.
+/// Rewrites an AND or OR with a fallible part to a CASE. Handles all parts at once, since each but
+/// the first appears twice.
 fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Some(op) = logic_of(&expr) else { return Ok(Transformed::no(expr)) };
     if expr.is_volatile() || !can_fail(&expr, schema)? {
@@ -212,7 +217,7 @@ fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
     let guards = joined(safe, op).into_iter();
     let guarded = guards.chain(few(fallible, op)).reduce(|guard, part| {
-        // What decides the whole.
+        // The value of a part that decides the result.
         let decided = op == Operator::Or;
         let unknown = both(part.clone(), op, Expr::Literal(ScalarValue::Boolean(None), None));
         let branches =
@@ -222,10 +227,11 @@ fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new(guarded.unwrap_or_else(|| lit(true)), true, TreeNodeRecursion::Jump))
 }
 
-/// Parts that guard one another. Of more than these the depth of the whole would be that of no expression that runs.
+/// The maximum number of parts that guard one another. An expression of more would be too deep to
+/// evaluate.
 const MOST_GUARDS: usize = 16;
 
-/// The parts, or all of them as one.
+/// Returns the parts, or all of them as one if there are too many.
 fn few(parts: Vec<Expr>, op: Operator) -> Vec<Expr> {
     match parts.len() {
         0..=MOST_GUARDS => parts,
@@ -233,7 +239,7 @@ fn few(parts: Vec<Expr>, op: Operator) -> Vec<Expr> {
     }
 }
 
-/// Parts of an AND or OR as a tree of little depth.
+/// Joins the parts of an AND or OR to a balanced tree.
 fn joined(mut parts: Vec<Expr>, op: Operator) -> Option<Expr> {
     if parts.len() < 2 {
         return parts.pop();
@@ -246,7 +252,7 @@ fn both(left: Expr, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
 }
 
-/// Functions that have a result for all arguments.
+/// Functions that return a result for all arguments.
 const NEVER_FAIL: [&str; 47] = [
     "TRY_CAST",
     "array_has",
@@ -297,8 +303,8 @@ const NEVER_FAIL: [&str; 47] = [
     "upper",
 ];
 
-/// Whether there are rows for which an expression fails; what is not known to have a result for all, may.
-/// True if computing an expression can be an error.
+/// Returns whether evaluation of the expression can fail. Functions that are not known to be
+/// infallible count as fallible.
 pub(super) fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists(|expr| {
         Ok(match expr {

@@ -1,13 +1,17 @@
 //! IN with NULLs, with columns in the list, and several INs of one expression.
 //!
-//! DataFusion's simplifier merges `x IN (..)` and `x NOT IN (..)` as sets of literals, whatever the elements are:
+//! DataFusion's simplifier merges `x IN (..)` and `x NOT IN (..)` as sets of literals, regardless
+//! of the elements:
 //!
-//! - `x IN (1, 2) AND x NOT IN (3, NULL)` becomes `x IN (1, 2)`: the NULL is lost, and with it that no row qualifies;
-//! - `x IN (1, 2) AND x NOT IN (y)` becomes `x IN (1, 2)`, for y is neither 1 nor 2 as text;
-//! - `x NOT IN (1) OR x NOT IN (2)` becomes TRUE, also where x is NULL.
+//! - `x IN (1, 2) AND x NOT IN (3, NULL)` becomes `x IN (1, 2)`. This loses the NULL, and rows
+//!   qualify although none should.
+//! - `x IN (1, 2) AND x NOT IN (y)` becomes `x IN (1, 2)`, since the expression y is neither 1 nor
+//!   2.
+//! - `x NOT IN (1) OR x NOT IN (2)` becomes TRUE, even if x is NULL.
 //!
-//! So before it sees them: NULLs leave their lists (`x IN (1, NULL)` is `x IN (1) OR NULL`), lists with elements that
-//! are no literals become comparisons, and what merges to nothing keeps NULL for a NULL.
+//! This rule runs first. It moves NULLs out of lists (`x IN (1, NULL)` is `x IN (1) OR NULL`) and
+//! rewrites lists with non-literal elements to comparisons. A merge to an empty list stays NULL for
+//! a NULL.
 
 use std::collections::HashSet;
 
@@ -50,7 +54,8 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// A list of a single subquery is one that DataFusion makes a semi join of.
+/// Returns whether the list has an element that is not a non-NULL literal. DataFusion plans a list
+/// of a single subquery as a semi join.
 fn needs_care(list: &InList) -> bool {
     !matches!(list.list.as_slice(), [] | [Expr::ScalarSubquery(_)])
         && !list.expr.is_volatile()
@@ -79,13 +84,13 @@ fn without_nulls(InList { expr, list, negated }: InList) -> Expr {
     }
 }
 
-/// Type coercion leaves literals of another type in casts.
+/// Folds casts of literals, which type coercion inserts.
 fn folded(value: Expr) -> Expr {
     match value {
         Expr::Cast(Cast { expr, field }) => match folded(*expr) {
             Expr::Literal(inner, metadata) => match inner.cast_to(field.data_type()) {
                 Ok(cast) => Expr::Literal(cast, metadata),
-                // Fails, or not, when the query runs.
+                // Execution reports the error if it evaluates the cast.
                 Err(_) => Expr::Cast(Cast { expr: Box::new(Expr::Literal(inner, metadata)), field }),
             },
             other => Expr::Cast(Cast { expr: Box::new(other), field }),
@@ -94,7 +99,7 @@ fn folded(value: Expr) -> Expr {
     }
 }
 
-/// Of small depth, however many there are.
+/// Combines the terms to a balanced tree.
 fn balanced(mut terms: Vec<Expr>, op: Operator) -> Expr {
     match terms.len() {
         0 => lit(op == Operator::And),
@@ -144,7 +149,7 @@ fn merged(a: InList, op: Operator, b: InList) -> Expr {
     if !values.is_empty() {
         return Expr::InList(InList::new(expr, values, negated));
     }
-    // FALSE (or, negated, TRUE), but NULL for a NULL.
+    // FALSE (TRUE if negated), but NULL for a NULL.
     let unknown = lit(ScalarValue::Boolean(None));
     match negated {
         false => binary(expr.is_null(), Operator::And, unknown),
@@ -156,7 +161,7 @@ fn merged(a: InList, op: Operator, b: InList) -> Expr {
 mod tests {
     use crate::planner::tests::rows;
 
-    /// Each condition for x = 1, 2, 3 and NULL, with y = 1 in all rows.
+    /// Returns the condition for x = 1, 2, 3 and NULL, with y = 1 in all rows.
     async fn for_each_x(condition: &str) -> String {
         let text = format!("SELECT {condition} FROM (VALUES (1, 1), (2, 1), (3, 1), (NULL, 1)) AS t(x, y) ORDER BY x");
         rows(&text).await.join(" ")

@@ -1,7 +1,9 @@
-//! `INTERVAL '1 day' * 1.5` is `1 day 12:00:00`, `INTERVAL '1 month' / 2` is `15 days`, as in PostgreSQL.
+//! `INTERVAL '1 day' * 1.5` is `1 day 12:00:00` and `INTERVAL '1 month' / 2` is `15 days`, as in
+//! PostgreSQL.
 //!
-//! Arrow adds intervals, and does not multiply them. What is left of months becomes days, 30 to the month, and what is left of days
-//! hours, as PostgreSQL's documentation of its operators on times says.
+//! Arrow adds intervals but does not multiply them. A fraction of a month becomes days, 30 to the
+//! month, and a fraction of a day becomes hours, as PostgreSQL's documentation of date/time
+//! operators specifies.
 
 use std::sync::Arc;
 
@@ -28,7 +30,8 @@ pub(super) struct IntervalArithmetic;
 impl ExprPlanner for IntervalArithmetic {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let divides = match expr.op {
-            // Before a rule sees it: what is extracted of a difference has its type from here.
+            // Handled before any analyzer rule: an extraction from a difference takes its type
+            // here.
             BinaryOperator::Minus => {
                 let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
                     return Ok(PlannerResult::Original(expr));
@@ -42,7 +45,7 @@ impl ExprPlanner for IntervalArithmetic {
             BinaryOperator::Divide => true,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        // What has no type here (a parameter) is none of ours.
+        // An expression without a type, such as a parameter, is left to DataFusion.
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(expr));
         };
@@ -58,7 +61,7 @@ impl ExprPlanner for IntervalArithmetic {
     }
 }
 
-/// An interval so many times, or divided by that.
+/// An interval multiplied or divided by a number.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Scaled {
     divides: bool,
@@ -129,7 +132,7 @@ pub(super) fn scaled(
     Ok(IntervalMonthDayNano::new(months as i32, days as i32, micros as i64 * 1000))
 }
 
-/// Without what is left of computing with doubles.
+/// Rounds a number of days or seconds to six decimal places, to remove floating-point errors.
 fn to_micros(value: f64) -> f64 {
     (value * MICROS).round_ties_even() / MICROS
 }
@@ -140,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn intervals_are_multiplied_and_divided() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are from PostgreSQL 15.18.
         for (expr, expected) in [
             ("INTERVAL '1 day' * 3", "3 days"),
             ("1.5 * INTERVAL '1 day'", "1 day 12:00:00"),

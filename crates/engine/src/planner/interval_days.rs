@@ -1,7 +1,8 @@
-//! How long an interval is, as an interval of days and what is left of one: a month has 30 days, and a day 24 hours, as where
-//! PostgreSQL and DuckDB compare intervals.
+//! Normalizes an interval to days and a part of a day. A month has 30 days and a day 24 hours, as
+//! in interval comparisons of PostgreSQL and DuckDB.
 //!
-//! Of two that are equal the same comes; and Arrow, which compares days before the rest, finds which is longer.
+//! Equal intervals have the same normal form. Arrow compares days before the rest, so it orders the
+//! normal forms by length.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::{Error, ErrorKind, Rule};
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 const MONTH_DAYS: i64 = 30;
 
-/// Of each interval its days.
+/// Returns the normal form of each interval.
 pub(super) fn in_days(values: &ArrayRef) -> Result<ArrayRef> {
     let values = values.as_primitive::<IntervalMonthDayNanoType>();
     let days: IntervalMonthDayNanoArray = values.try_unary(days_of)?;
@@ -24,7 +25,7 @@ pub(super) fn in_days(values: &ArrayRef) -> Result<ArrayRef> {
 fn days_of(interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, Error> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let whole_days = i128::from(i64::from(months) * MONTH_DAYS + i64::from(days));
-    // Days and what is left of one are of the same sign: so they are shown, and so Arrow compares them rightly.
+    // Days and the rest have the same sign, as displays expect and Arrow's comparison requires.
     let length = whole_days * i128::from(DAY_NANOS) + i128::from(nanoseconds);
     let (whole, left) = (length / i128::from(DAY_NANOS), length % i128::from(DAY_NANOS));
     let days = i32::try_from(whole).map_err(|_| {
@@ -43,7 +44,7 @@ mod tests {
 
     #[tokio::test]
     async fn intervals_are_as_long_as_they_are() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are from PostgreSQL 15.18.
         for (condition, expected) in [
             ("i = INTERVAL '1 day'", "1 2"),
             ("i > INTERVAL '1 day'", "3"),

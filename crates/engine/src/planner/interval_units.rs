@@ -1,6 +1,8 @@
-//! `INTERVAL 2 QUARTERS`: a unit that the parser does not know is put into the text of the interval; `INTERVAL 5 BANANAS` is an error.
+//! `INTERVAL 2 QUARTERS`: moves a unit that the parser does not know into the interval string.
+//! `INTERVAL 5 BANANAS` is an error.
 //!
-//! sqlparser 0.62 takes a word that is no unit of its own for the name of the column, and DataFusion the number for seconds.
+//! sqlparser 0.62 reads a word that is not one of its units as the column's name, and DataFusion
+//! reads the number as seconds.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
@@ -8,16 +10,16 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word
 use crate::pg_types::interval_text;
 use crate::{Error, ErrorKind, Place, Result};
 
-/// Units that the parser and DataFusion know.
+/// The units that the parser and DataFusion know.
 const KNOWN: [&str; 14] = [
     "year", "years", "month", "months", "week", "weeks", "day", "days", "hour", "hours", "minute", "minutes", "second",
     "seconds",
 ];
 
-/// Tokens in which the parser knows the unit of every interval of a number.
+/// Returns tokens with units that the parser knows for all numeric intervals.
 ///
 /// # Errors
-/// A number behind INTERVAL with a word that is no unit, or with none.
+/// Fails if a number after INTERVAL has an unknown unit or none.
 pub(super) fn complete(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     let is_interval = |token: &TokenWithSpan| is_word(token, |word| word.keyword == Keyword::INTERVAL);
     let mut at = 0;
@@ -58,7 +60,7 @@ fn is_word(token: &TokenWithSpan, is_it: impl Fn(&Word) -> bool) -> bool {
     matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && is_it(word))
 }
 
-/// The next token from a place on that is no space.
+/// Returns the index of the next token from `from` on that is not whitespace.
 fn next(tokens: &[TokenWithSpan], from: usize) -> Option<usize> {
     let rest = tokens.get(from..)?;
     rest.iter().position(|token| !matches!(token.token, Token::Whitespace(_))).map(|found| from + found)

@@ -1,9 +1,11 @@
-//! `FROM generate_series(1, 3) AS g`: the column of items has the alias's name, as in PostgreSQL.
+//! `FROM generate_series(1, 3) AS g`: names the column of items after the alias, as in PostgreSQL.
 //!
-//! DataFusion (55.2) calls it `value`, or by the call. So `SELECT g` is an error. Where a query around
-//! has a column `g`, it is that column: `SELECT (SELECT max(g) FROM generate_series(1, 3) AS g) FROM t`.
+//! DataFusion (55.2) names it `value`, or after the call, so `SELECT g` is an error. If an outer
+//! query has a column `g`, DataFusion takes that column: `SELECT (SELECT max(g) FROM
+//! generate_series(1, 3) AS g) FROM t`.
 //!
-//! Views of older builds ask for `g.value`, so that is tried where nothing else has the name.
+//! Views of older builds use `g.value`. The planner tries that name if the statement fails without
+//! it.
 
 use std::ops::ControlFlow;
 
@@ -13,19 +15,19 @@ use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFact
 
 use super::visit_statement;
 
-/// Names the columns; before the functions become queries. Whether there are any.
+/// Names the columns before the functions become queries. Returns whether it changed any.
 pub(super) fn rewrite(statement: &mut Statement) -> bool {
     let mut items = Items { undoes: false, changed: false };
     let _ = visit_statement(statement, &mut items);
     items.changed
 }
 
-/// Takes these names away again.
+/// Removes the names again.
 pub(super) fn undo(statement: &mut Statement) {
     let _ = visit_statement(statement, &mut Items { undoes: true, changed: false });
 }
 
-/// True if a statement is not planned for want of a column of DataFusion's name.
+/// Returns whether planning failed because the column `value` does not exist.
 pub(super) fn is_asked_for_value(error: &DataFusionError) -> bool {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => {
@@ -57,7 +59,7 @@ impl VisitorMut for Items {
     }
 }
 
-/// The alias of a function whose rows are items of one list.
+/// Returns the alias of a function whose rows are the items of one list.
 fn alias_of_items(table: &mut TableFactor) -> Option<&mut TableAlias> {
     match table {
         TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. } => {

@@ -1,15 +1,15 @@
-//! A CASE in the condition of a join guards what it guards, and so do the other parts of the
-//! condition.
+//! Preserves the guards in join conditions: a CASE, and the other parts of the condition.
 //!
-//! A physical rule of DataFusion 55.2 computes a part of a condition that reads one side alone once
-//! for each row of that side, below the join. Of `CASE WHEN p.k = 0 THEN FALSE ELSE 6 / p.k = q.id
-//! END` that is the division, which then fails for the rows that the guard leaves out. AND, OR and
-//! `coalesce` are such a CASE by then, where what they guard [can fail](super::guards). A plan with
-//! such a join keeps its conditions whole; the other half of the rule is kept.
+//! A physical rule of DataFusion 55.2 moves a part of a condition that reads one side only below
+//! the join, and computes it once for each row of that side. For
+//! `CASE WHEN p.k = 0 THEN FALSE ELSE 6 / p.k = q.id END`, that part is the division, which then
+//! fails for the rows that the guard excludes. AND, OR and `coalesce` with a
+//! [fallible](super::guards) part are such a CASE by then. A plan with such a join keeps its
+//! conditions whole and runs only the other half of the rule.
 //!
-//! A rule of its optimizer makes a key of `6 / p.k = q.id`, which is computed for all rows of `p`,
-//! also behind `p.k <> 0 AND`. The rest of what the condition asks of that side alone guards the
-//! key: `CASE WHEN p.k <> 0 THEN 6 / p.k END`. A key that is NULL meets none.
+//! A logical rule of DataFusion makes a join key of `6 / p.k = q.id`, which is computed for all
+//! rows of `p`, also after `p.k <> 0 AND`. The other conditions on that side guard the key:
+//! `CASE WHEN p.k <> 0 THEN 6 / p.k END`. A NULL key matches no row.
 
 use std::sync::Arc;
 
@@ -33,16 +33,16 @@ use super::guards::can_fail;
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 type OptimizingRule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// Restricts the rule.
+/// Restricts the rule to plans without a CASE in a join condition.
 pub(super) fn where_nothing_guards(rule: Rule) -> Rule {
     Arc::new(WhereNothingGuards(rule))
 }
 
-/// Directly before keys are made.
+/// Guards join keys. Runs directly before DataFusion extracts them.
 #[derive(Debug)]
 struct GuardedKeys;
 
-/// The pass over keys.
+/// Returns the rule that guards join keys.
 pub(super) fn guarded_keys() -> OptimizingRule {
     Arc::new(GuardedKeys)
 }
@@ -70,7 +70,7 @@ impl OptimizerRule for GuardedKeys {
     }
 }
 
-/// Guards the values of one side that others are compared with; whether there are some.
+/// Guards the fallible keys of one side. Returns whether it changed any.
 fn guard_keys(conditions: &mut [Expr], side: &DFSchema) -> Result<bool> {
     let is_of_side = |expr: &Expr| {
         let columns = expr.column_refs();

@@ -1,13 +1,13 @@
-//! Tokens beside each other that the parser would take for something else than is meant.
+//! Refuses adjacent tokens that the parser would misread.
 //!
-//! It takes the letters of `0b11` and `1st`, and the second string of `'a' 'b'`, for the name of a
-//! column. PostgreSQL makes one string of two where they are on two lines.
+//! The parser reads the letters of `0b11` and `1st`, and the second string of `'a' 'b'`, as a
+//! column's name. PostgreSQL concatenates two strings if they are on two lines.
 
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use crate::{Error, ErrorKind, Place, Result};
 
-/// Refuses such tokens.
+/// Fails if the tokens contain such a pair.
 pub(super) fn refuse(tokens: &[TokenWithSpan]) -> Result<()> {
     refuse_letters_behind_numbers(tokens)?;
     refuse_two_strings(tokens)
@@ -26,7 +26,7 @@ fn refuse_letters_behind_numbers(tokens: &[TokenWithSpan]) -> Result<()> {
 }
 
 fn refuse_two_strings(tokens: &[TokenWithSpan]) -> Result<()> {
-    // OPTIONS ('name' 'value') has them.
+    // OPTIONS ('name' 'value') contains adjacent strings.
     let is_options =
         |token: &TokenWithSpan| matches!(&token.token, Token::Word(word) if word.value.eq_ignore_ascii_case("options"));
     if tokens.iter().any(is_options) {

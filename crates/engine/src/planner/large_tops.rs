@@ -1,8 +1,9 @@
-//! The first rows in an order, where they are many, are sorted like all rows.
+//! Sorts all rows if a query keeps many of the first rows.
 //!
-//! DataFusion keeps the first rows in memory (`TopK`), however many they are: `LIMIT 3 OFFSET 2900000`
-//! is refused where the whole table can be sorted, for a sort spills and `TopK` does not. So a sort that
-//! keeps more than [`MOST_KEPT`] rows keeps all of them, below a LIMIT.
+//! DataFusion's `TopK` keeps the first rows in memory at any number. It fails for
+//! `LIMIT 3 OFFSET 2900000`, although a sort of the whole table succeeds: a sort spills and `TopK`
+//! does not. This rule replaces a sort that keeps more than [`MOST_KEPT`] rows by a full sort below
+//! a LIMIT.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-/// Rows that are kept in memory, at most.
+/// The number of rows that `TopK` may keep in memory.
 const MOST_KEPT: usize = 1 << 16;
 
-/// Behind DataFusion's rules, which make one operator of a LIMIT and its sort.
+/// Runs after DataFusion's rules, which merge a LIMIT with its sort.
 #[derive(Debug)]
 pub(super) struct LargeTops;
 

@@ -1,6 +1,9 @@
-//! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows. It lets
-//! a backslash at the end pass, behind which nothing is. That is an error as with any other escape, but for a literal where no letter is
-//! left when it is come to.
+//! `LIKE pattern ESCAPE 'x'` with any escape character or none: rewrites the pattern to backslash
+//! escapes, which DataFusion supports.
+//!
+//! DataFusion accepts a backslash at the end of a pattern. Here it is an error as with any other
+//! escape. A literal fails only if letters of the string remain when the match reaches the
+//! backslash.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{CaseWhen, Expr, Value};
@@ -27,7 +30,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     *escape_char = None;
 }
 
-/// A literal without the backslash at its end.
+/// Returns a literal pattern without the backslash at its end.
 fn cut_off(pattern: &Expr, escape: &str) -> Option<String> {
     match pattern {
         Expr::Value(value) if escape == "\\" => match &value.value {
@@ -38,7 +41,7 @@ fn cut_off(pattern: &Expr, escape: &str) -> Option<String> {
     }
 }
 
-/// `x LIKE 'a\'`: only where there is a letter left when the backslash is come to is it an error; else it is false.
+/// Rewrites `x LIKE 'a\'`: an error if a letter remains at the backslash, otherwise false.
 fn of_cut_off(like: &Expr, cut: String) -> Expr {
     let (mut longer, mut wrong) = (like.clone(), like.clone());
     let mut is_not = false;
@@ -62,7 +65,7 @@ fn of_cut_off(like: &Expr, cut: String) -> Expr {
     }
 }
 
-/// Whether a pattern is known to end with what its last backslash escapes.
+/// Returns whether the pattern is known not to end with a lone backslash.
 fn is_whole(pattern: &Expr) -> bool {
     match pattern {
         Expr::Value(value) => match &value.value {
@@ -73,8 +76,8 @@ fn is_whole(pattern: &Expr) -> bool {
     }
 }
 
-/// A pattern with an escape, in other words: a literal at once, anything else by a function that does the same. What has an escape at
-/// its end is an error, which is told when that is called.
+/// Rewrites a pattern with an escape: a literal immediately, any other expression with a call of
+/// `function`. The call reports an escape at the end of the pattern.
 pub(super) fn written(
     pattern: &Expr,
     escape: &str,
@@ -102,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn any_character_escapes() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are from PostgreSQL 15.18.
         for (expr, answer) in [
             ("'a_b' LIKE 'a/_b' ESCAPE '/'", "true"),
             ("'axb' LIKE 'a/_b' ESCAPE '/'", "false"),

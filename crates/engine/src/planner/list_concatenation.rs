@@ -1,8 +1,8 @@
 //! `[1, 2] || NULL` is `[1, 2]`, and `concat([1], [2])` is `[1, 2]`.
 //!
-//! DataFusion appends a NULL without a type as an element, which PostgreSQL takes for a list that is not there, and
-//! concatenates the texts of lists. A NULL that has the type of the elements is appended, as in PostgreSQL. Seen in
-//! 55.2.0; see docs/internals/upstream.md.
+//! DataFusion appends an untyped NULL as an element, where PostgreSQL reads a NULL list. Its
+//! `concat` joins the string forms of lists. A NULL of the element type is appended, as in
+//! PostgreSQL. Seen in 55.2.0; see docs/internals/upstream.md.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::expressions;
 
-/// The operator, before DataFusion plans it.
+/// Handles the operator before DataFusion plans it.
 #[derive(Debug)]
 pub(super) struct ListOperators;
 
@@ -36,7 +36,7 @@ impl ExprPlanner for ListOperators {
     }
 }
 
-/// The function, before DataFusion settles types.
+/// Handles the function before DataFusion settles types.
 #[derive(Debug)]
 pub(super) struct ListConcatenation;
 
@@ -59,7 +59,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let are_lists = types.iter().any(DataType::is_list) && types.iter().all(|t| t.is_list() || t.is_null());
     match expr {
         Expr::ScalarFunction(call) if call.name() == "concat" && are_lists => {
-            // A NULL without a type adds no item.
+            // An untyped NULL adds no item.
             let lists = call.args.into_iter().zip(&types).filter(|(_, data_type)| !data_type.is_null());
             let lists = lists.map(|(list, _)| list).collect();
             Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(array_concat_udf(), lists)))

@@ -1,13 +1,13 @@
-//! Functions of lists have the same result for constants and for columns.
+//! List functions that return the same for constants and for columns.
 //!
-//! DataFusion 55.2.0 differs from PostgreSQL and DuckDB in four of them:
+//! DataFusion 55.2.0 differs from PostgreSQL and DuckDB in these functions:
 //!
-//! - `array_has_all` and `array_has_any` take NULL for an empty list where no list of a batch has
+//! - `array_has_all` and `array_has_any` treat NULL as an empty list if no list of a batch has
 //!   items.
 //! - `map` makes an empty map of a NULL constant.
-//! - `array_position(list, item, start)` panics for a start of -2^63, and refuses a start beside the
-//!   list. PostgreSQL begins with the first item then, or finds nothing.
-//! - `array_sort` puts NULL first, and sorts the lists of all rows as the first row says.
+//! - `array_position(list, item, start)` panics for a start of -2^63, and refuses a start outside
+//!   the list. PostgreSQL then begins with the first item, or finds nothing.
+//! - `array_sort` puts NULL first, and sorts the lists of all rows with the first row's order.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use datafusion::scalar::ScalarValue;
 use super::declared_as::declared_as;
 use crate::{Error, ErrorKind};
 
-/// The functions, in place of DataFusion's.
+/// Returns the replacements of DataFusion's functions.
 pub(super) fn functions() -> [Arc<ScalarUDF>; 5] {
     let all = [
         (array_has_all_udf(), Correction::NullOfNull),
@@ -39,20 +39,21 @@ pub(super) fn functions() -> [Arc<ScalarUDF>; 5] {
     all.map(|(of, correction)| Arc::new(ScalarUDF::from(Corrected { of, correction })))
 }
 
-/// What a call does beside DataFusion's.
+/// The correction of a DataFusion function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Correction {
-    /// The result of a NULL list is NULL.
+    /// The result for a NULL list is NULL.
     NullOfNull,
     /// Constants become columns of one row.
     Columns,
-    /// Constants become columns of one row, and a start is a number of an item or the one behind the last.
+    /// Constants become columns of one row, and a start is clamped to the list's positions and the
+    /// one after the last.
     Start,
-    /// NULL is sorted last unless the call says otherwise, and the order is a constant.
+    /// NULL sorts last unless the call specifies otherwise, and the order is a constant.
     NullsLast,
 }
 
-/// A function of DataFusion's with a correction.
+/// A DataFusion function with a correction.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Corrected {
     of: Arc<ScalarUDF>,
@@ -80,7 +81,7 @@ impl ScalarUDFImpl for Corrected {
 }
 
 impl Corrected {
-    /// A call of columns, of which the third holds starts if there are any.
+    /// Calls the function on columns. With `has_start`, clamps the third argument.
     fn of_columns(&self, mut call: ScalarFunctionArgs, has_start: bool) -> Result<ColumnarValue> {
         let is_constant = call.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         if !is_constant && !has_start {
@@ -101,7 +102,7 @@ impl Corrected {
         }
     }
 
-    /// NULL where a list is.
+    /// Calls the function and returns NULL where a list is NULL.
     fn null_of_null(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let (mut nulls, rows) = (None, call.number_rows);
         for list in &call.args {
@@ -119,14 +120,14 @@ impl Corrected {
         if nulls.is_none() {
             return Ok(found);
         }
-        // DataFusion gives a constant for an empty constant.
+        // DataFusion returns a constant for an empty constant.
         let found = found.into_array(rows)?;
         let found = found.as_boolean();
         let nulls = NullBuffer::union(nulls.as_ref(), found.nulls());
         Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(found.values().clone(), nulls))))
     }
 
-    /// With NULL last, unless it is told otherwise.
+    /// Sorts with NULL last unless the call specifies otherwise.
     fn sorted(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if call.args.iter().skip(1).any(|how| matches!(how, ColumnarValue::Array(_))) {
             let error = Error::new(ErrorKind::Invalid, "array_sort() sorts the lists of all rows alike");
@@ -142,7 +143,7 @@ impl Corrected {
     }
 }
 
-/// Starts of a search, each the number of an item or the one behind the last; nothing is found from NULL.
+/// Clamps starts to the list's positions and the one after the last. A NULL start finds nothing.
 fn starts_within(lists: &ArrayRef, starts: &ArrayRef) -> Result<ArrayRef> {
     if matches!(lists.data_type(), DataType::Null) {
         return Ok(Arc::clone(starts));

@@ -1,6 +1,6 @@
 //! `length(list)` counts the list's values, as in DuckDB.
 //!
-//! DataFusion makes a text of the list, `[1, 2, 3]`, and counts its characters: 9.
+//! DataFusion formats the list as a string, `[1, 2, 3]`, and counts its characters: 9.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -13,7 +13,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// DataFusion's name for length(), len() and char_length().
+/// DataFusion's name of length(), len() and char_length().
 const LENGTH: &str = "character_length";
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ mod tests {
     #[tokio::test]
     async fn values_are_counted() {
         for (text, expected) in [
-            // From DuckDB.
+            // Expected values are from DuckDB.
             ("SELECT len([1, 2, 3]), length(['a', NULL]), length('abc')", "3 2 3"),
             ("SELECT len(x), length(x) + 1 FROM (VALUES ([1, 2]), ([3])) AS t(x) ORDER BY 1", "1 2,2 3"),
             ("SELECT sum(len(x)) FROM (SELECT array_agg(y) AS x FROM (VALUES (1), (2)) AS t(y)) AS s", "2"),

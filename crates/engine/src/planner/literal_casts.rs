@@ -1,8 +1,9 @@
-//! A literal that is not what it is cast to is told of as it is written: `'x' is no DATE`, `70000 is out of range for SMALLINT`.
+//! Reports an invalid cast of a literal in SQL notation: `'x' is no DATE`,
+//! `70000 is out of range for SMALLINT`.
 //!
-//! Arrow says of it what array it could not make. Casts are looked at that are written, and those that stand for a literal beside a
-//! column; values of columns are left to Arrow.
-//! Literals that are strings are read, and refused, by [`string_casts`](super::string_casts).
+//! Arrow's error names the array type that it could not build. This rule checks explicit casts, and
+//! those of a literal beside a column. Arrow checks the values of columns.
+//! [`string_casts`](super::string_casts) parses and refuses string literals.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -45,7 +46,7 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
     Err(misfit(value, to).into())
 }
 
-/// The error about a literal that is not of a type.
+/// Returns the error for a literal that does not fit a type.
 fn misfit(value: &ScalarValue, to: &DataType) -> Error {
     let shown = match value.try_as_str() {
         Some(Some(text)) => expressions::shown(text),

@@ -1,12 +1,13 @@
 //! `1e3` is a double, and so is a number with more digits than a decimal holds.
 //!
-//! With decimal literals (see `configure`) DataFusion makes every number a decimal that is no integer: `1e300` would
-//! be refused, and 50 digits be of a type that nothing can store.
+//! With decimal literals (see `configure`), DataFusion parses every non-integer number as a
+//! decimal: `1e300` would be refused, and 50 digits would have a type that no column can store.
 //!
-//! `INTERVAL '1 day 02:03'` is written out for it, and so is whatever else it does not read.
+//! The module spells out `INTERVAL '1 day 02:03'` and all other forms that DataFusion does not
+//! parse.
 //!
-//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`, and `0.1` and not
-//! `1e-1`; and a field of a struct as `['a']` and not as `.a`.
+//! In a window frame, DataFusion accepts `INTERVAL '7' DAY` but not `INTERVAL 7 DAY`, and `0.1` but
+//! not `1e-1`. It accepts a struct's field as `['a']` but not as `.a`.
 
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
@@ -17,12 +18,12 @@ use datafusion::sql::sqlparser::ast::{
 use crate::identifiers::normal;
 use crate::pg_types::interval_text;
 
-/// Digits of the widest decimal that columns can have.
+/// The number of digits of the widest decimal column.
 pub(super) const DECIMAL_DIGITS: usize = 38;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     if let Expr::CompoundFieldAccess { root, access_chain } = expr {
-        // `t.a[1]` is of a table.
+        // `t.a[1]` belongs to a table.
         if matches!(root.as_ref(), Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
             return;
         }
@@ -35,7 +36,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
         }
         return;
     }
-    // DataFusion puts the minus before the text, where it is the first number's.
+    // DataFusion prepends the minus to the string, where it applies to the first number only.
     if let Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } = expr
         && let Expr::Interval(interval) = inner.as_mut()
         && turn(interval)
@@ -78,8 +79,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// An offset that has become a DOUBLE is a number again, written without an exponent: DataFusion
-/// takes no other.
+/// Turns an offset that became a DOUBLE back into a number without an exponent. DataFusion accepts
+/// no other.
 fn write_offset(bound: &mut WindowFrameBound) {
     let (WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset))) = bound else { return };
     if let Expr::Cast { expr, data_type: DataType::Double(_), .. } = offset.as_ref()
@@ -91,7 +92,7 @@ fn write_offset(bound: &mut WindowFrameBound) {
     }
 }
 
-/// `1.5e-3` as `0.0015`.
+/// Writes `1.5e-3` as `0.0015`.
 fn without_exponent(number: &str) -> Option<String> {
     const MOST: i32 = 400;
     let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
@@ -108,7 +109,7 @@ fn without_exponent(number: &str) -> Option<String> {
     })
 }
 
-/// DataFusion reads no `1 day 02:03`, nor `1-2` or `P1D`.
+/// Spells out an interval. DataFusion does not parse `1 day 02:03`, `1-2` or `P1D`.
 fn spell_out(interval: &mut Interval) {
     if interval.leading_field.is_some() || interval.last_field.is_some() {
         return;
@@ -126,7 +127,7 @@ fn spelled(interval: IntervalMonthDayNano) -> String {
     format!("{months} months {days} days {nanoseconds} nanoseconds")
 }
 
-/// Makes a literal that is spelled out the opposite of itself; whether it did.
+/// Negates a literal and spells it out. Returns whether it did.
 fn turn(interval: &mut Interval) -> bool {
     if interval.leading_field.is_some() || interval.last_field.is_some() {
         return false;

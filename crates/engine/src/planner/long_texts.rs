@@ -1,7 +1,8 @@
-//! `repeat('x', 2000000000)` is refused where there is no memory for it, before it is made.
+//! Refuses `repeat('x', 2000000000)` before computing it if the memory does not suffice.
 //!
-//! What a function makes of its arguments DataFusion's pools of memory know nothing of, and these make much of little. A text has a GiB
-//! at most, as in PostgreSQL, and those of some rows together what a statement may have.
+//! DataFusion's memory pools do not track the results of functions, and these functions amplify
+//! their arguments. A string has at most 1 GiB, as in PostgreSQL. The strings of one batch together
+//! have at most `memory_limit`.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::declared_as::declared_as;
 use crate::postgres::functions::memory_limit_bytes;
 use crate::{Error, ErrorKind, Rule};
 
-/// Bytes of a text, at most.
+/// The maximum number of bytes of a string.
 const MOST_BYTES: u64 = 1 << 30;
 
 pub(super) fn functions() -> [Arc<ScalarUDF>; 3] {
@@ -29,16 +30,16 @@ pub(super) fn functions() -> [Arc<ScalarUDF>; 3] {
     ]
 }
 
-/// What its second argument counts.
+/// The meaning of the second argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Makes {
-    /// How often the first comes.
+    /// The number of copies of the first argument.
     Copies,
-    /// How many letters there are in the end.
+    /// The number of letters of the result.
     Letters,
 }
 
-/// A function whose result is looked at before there is one.
+/// A function that checks the size of its result before computing it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bounded {
     of: Arc<ScalarUDF>,
@@ -65,7 +66,7 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// The numbers, those below zero as zero.
+/// Returns the numbers, with negative ones as zero.
 fn not_negative(count: &ColumnarValue) -> Result<ColumnarValue> {
     let array = match count {
         ColumnarValue::Scalar(ScalarValue::Int64(Some(number))) if *number < 0 => {

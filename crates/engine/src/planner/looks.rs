@@ -1,9 +1,9 @@
-//! What a value looks like, where equal ones may look different: `-0.0` and `0.0`, `1 day` and `24 hours` (see
-//! [`equal_values`](super::equal_values)).
+//! The representation of a value, where equal values may have several: `-0.0` and `0.0`, `1 day`
+//! and `24 hours` (see [`equal_values`](super::equal_values)).
 //!
-//! What is done once for all equal values gives the same answer to all of them. If they look different, the answers may differ: `1 / x`,
-//! `x::VARCHAR`. [`look`] makes of a value something that equals another's only if both are the same in every bit, and [`seen`] makes
-//! the value of it again.
+//! A computation that runs once for all equal values returns one result for all of them. Their own
+//! results may differ if their representations do: `1 / x`, `x::VARCHAR`. [`look`] converts a value
+//! to a form that is equal only if all bits are. [`seen`] converts the form back to the value.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// What an interval's months, days and nanoseconds take.
+/// The bytes of an interval's months, days and nanoseconds.
 const INTERVAL_BYTES: i32 = 16;
 
-/// What the look of a value has for a type; `None`: equal values of this type look the same.
+/// Returns the type of a value's bit form, or `None` if equal values of the type have the same
+/// bits.
 pub(super) fn look_type(value: &DataType) -> Option<DataType> {
     match value {
         DataType::Float32 => Some(DataType::Int32),
@@ -34,12 +35,12 @@ pub(super) fn look_type(value: &DataType) -> Option<DataType> {
     }
 }
 
-/// The look of a value, of the type that [`look_type`] says.
+/// Returns the bit form of a value, of the type that [`look_type`] returns.
 pub(super) fn look(value: Expr) -> Expr {
     ScalarUDF::from(Look::new(Direction::OfValue)).call(vec![value])
 }
 
-/// The value that looks like this.
+/// Returns the value of a bit form.
 pub(super) fn seen(look: Expr) -> Expr {
     ScalarUDF::from(Look::new(Direction::ToValue)).call(vec![look])
 }
@@ -122,7 +123,7 @@ impl ScalarUDFImpl for Look {
                 }
                 DataType::FixedSizeBinary(INTERVAL_BYTES) => {
                     let looks = values.as_fixed_size_binary();
-                    // Their memory may begin anywhere.
+                    // The array's memory may be unaligned.
                     let bytes = Buffer::from_slice_ref(looks.value_data());
                     let intervals = ScalarBuffer::new(bytes, 0, looks.len());
                     let nulls = looks.nulls().cloned();
@@ -134,7 +135,7 @@ impl ScalarUDFImpl for Look {
     }
 }
 
-/// The same bits as another type's, which has as many.
+/// Reinterprets the bits as another type of the same width.
 fn reread<From: ArrowPrimitiveType, To: ArrowPrimitiveType>(values: &ArrayRef) -> Result<ArrayRef> {
     let values = values.as_primitive::<From>();
     let bits = ScalarBuffer::from(values.values().inner().clone());
@@ -145,7 +146,7 @@ fn reread<From: ArrowPrimitiveType, To: ArrowPrimitiveType>(values: &ArrayRef) -
 mod tests {
     use crate::planner::tests::rows;
 
-    /// The answers are PostgreSQL's.
+    /// Expected values are from PostgreSQL.
     #[tokio::test]
     async fn subqueries_see_values_as_they_look() {
         let table = "(VALUES (1, -0e0), (2, 0e0), (3, 1e0), (4, NULL)) AS t(i, x)";
@@ -172,7 +173,7 @@ mod tests {
             let query = format!("WITH t AS (SELECT * FROM {table}) {query} ORDER BY i");
             assert_eq!(rows(&query).await.join(","), expected, "{query}");
         }
-        // What the query around has may be one of what is equal already.
+        // The outer query may have merged equal values already.
         for (query, expected) in [
             (
                 "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT DISTINCT x FROM z) t",

@@ -1,17 +1,20 @@
-//! A cast of a number that may lose something is a function, which the optimizer takes for no cast.
+//! Represents a lossy numeric cast as a function, so that the optimizer does not treat it as a
+//! cast.
 //!
-//! DataFusion compares `CAST(d AS DECIMAL(8, 2)) = 1.24` as `d = 1.2400`, and `CAST(d AS INT) = 1` as `d = 1.0000`: 1.2399
-//! is found by neither, and `TRY_CAST(x AS TINYINT) <> 5` holds for an x of 300. It takes casts off a value wherever the
-//! literal beside it can be cast back ([#23095]). Casts that keep every value apart, of INTEGER to BIGINT or to a wider
-//! DECIMAL, stay casts. Seen in 55.2.0.
+//! DataFusion compares `CAST(d AS DECIMAL(8, 2)) = 1.24` as `d = 1.2400`, and `CAST(d AS INT) = 1`
+//! as `d = 1.0000`. Neither finds 1.2399, and `TRY_CAST(x AS TINYINT) <> 5` holds for an x of 300.
+//! DataFusion unwraps a cast if the literal beside it can be cast back ([#23095]). Casts that
+//! preserve distinct values, of INTEGER to BIGINT or to a wider DECIMAL, stay casts. Seen in
+//! 55.2.0.
 //!
-//! It cuts the literal beside a cast TIMESTAMP(0), too, so that
-//! `x = TIMESTAMP '2024-01-01 00:00:00.5'` holds for the whole second. A literal of whole seconds
-//! becomes one of the column's type here. Beside any other the column stays under its cast, and the
-//! cast becomes a function.
+//! DataFusion also truncates the literal beside a cast TIMESTAMP(0), so that
+//! `x = TIMESTAMP '2024-01-01 00:00:00.5'` holds for the whole second. This rule converts a literal
+//! of whole seconds to the column's type. Beside any other literal, the column stays under its
+//! cast, and the cast becomes a function.
 //!
-//! Arrow divides decimals by a power of ten where it makes doubles of them, which rounds up to three times:
-//! `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936 ([#10508]). The function gives the nearest double, or REAL.
+//! Arrow converts decimals to doubles with a division by a power of ten, which rounds up to three
+//! times: `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936 ([#10508]). The function
+//! returns the nearest double or REAL.
 //!
 //! [#10508]: https://github.com/apache/arrow-rs/issues/10508
 //! [#23095]: https://github.com/apache/datafusion/issues/23095
@@ -40,7 +43,7 @@ use super::expressions;
 use super::floats_beside_decimals::COMPARISONS;
 use crate::type_names::sql_name;
 
-/// After types are settled, and after all other rules that look at casts.
+/// Runs after types are settled, and after all other rules that examine casts.
 #[derive(Debug)]
 pub(super) struct LossyCasts;
 
@@ -71,7 +74,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         return Ok(Transformed::no(expr));
     }
     if let Expr::Literal(value, _) = inner.as_ref() {
-        // All others are folded by the optimizer, as the casts that they are.
+        // The optimizer folds all others as casts.
         return Ok(match item_of(to).is_floating() {
             true => {
                 let value = cast_values(&value.to_array()?, to, misfit)?;
@@ -83,8 +86,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(call(inner.as_ref().clone(), to.clone(), misfit)))
 }
 
-/// A comparison of a timestamp that is cast to a finer unit, without the cast, if the literals
-/// beside it are whole in the coarser one. The parts of an expression were rewritten before it.
+/// Removes the cast to a finer unit from a timestamp in a comparison if the literals beside it are
+/// whole in the coarser unit. The parts of the expression are rewritten already.
 fn in_units_of_column(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     let coarser = |value: &Expr| -> Option<(Expr, DataType)> {
         let (inner, to) = as_any_cast(value)?;
@@ -120,7 +123,7 @@ fn in_units_of_column(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     })
 }
 
-/// A timestamp's number of its units; `None` within for NULL.
+/// Returns a timestamp's number of units. The inner `None` is NULL.
 fn moment(value: &ScalarValue) -> Option<&Option<i64>> {
     match value {
         ScalarValue::TimestampSecond(number, _)
@@ -131,7 +134,7 @@ fn moment(value: &ScalarValue) -> Option<&Option<i64>> {
     }
 }
 
-/// The nanoseconds of a timestamp's unit.
+/// Returns the nanoseconds of a timestamp's unit.
 fn nanos_of(data_type: &DataType) -> Option<i64> {
     match data_type {
         DataType::Timestamp(TimeUnit::Second, _) => Some(1_000_000_000),
@@ -142,13 +145,14 @@ fn nanos_of(data_type: &DataType) -> Option<i64> {
     }
 }
 
-/// A cast as a function.
+/// Returns a cast as a function.
 fn call(value: Expr, to: DataType, misfit: Misfit) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::from(LossyCast { to, misfit, signature }).call(vec![value])
 }
 
-/// The value and the type of a cast that is one of these functions, if it fails where a value does not fit.
+/// Returns the value and type of a call that is such a function, if it fails for a value that does
+/// not fit.
 pub(crate) fn as_lossy_cast(call: &ScalarFunction) -> Option<(&Expr, &DataType)> {
     let cast: &LossyCast = call.func.inner().downcast_ref()?;
     match (cast.misfit, call.args.as_slice()) {
@@ -157,7 +161,7 @@ pub(crate) fn as_lossy_cast(call: &ScalarFunction) -> Option<(&Expr, &DataType)>
     }
 }
 
-/// The value and the type of a cast that fails where a value does not fit, be it a cast or a function.
+/// Returns the value and type of a cast or function that fails for a value that does not fit.
 pub(crate) fn as_any_cast(expr: &Expr) -> Option<(&Expr, &DataType)> {
     match expr {
         Expr::Cast(Cast { expr, field }) => Some((expr, field.data_type())),
@@ -166,7 +170,7 @@ pub(crate) fn as_any_cast(expr: &Expr) -> Option<(&Expr, &DataType)> {
     }
 }
 
-/// The same cast of another value.
+/// Returns the same cast of another value.
 pub(crate) fn recast(expr: &Expr, value: Expr) -> Option<Expr> {
     match expr {
         Expr::Cast(Cast { field, .. }) => Some(Expr::Cast(Cast { expr: Box::new(value), field: Arc::clone(field) })),
@@ -188,8 +192,8 @@ fn is_number(data_type: &DataType) -> bool {
     data_type.is_numeric()
 }
 
-/// True if two values may become one, a value may not fit, Arrow is inexact, or a literal beside
-/// the cast has more digits.
+/// Returns whether a cast can merge values, fail, or be inexact in Arrow, or a literal beside it
+/// can have more digits.
 fn loses(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::List(from), DataType::List(to)) => {
@@ -204,7 +208,7 @@ fn loses(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Whether a cast of exact numbers keeps every value apart.
+/// Returns whether a cast of exact numbers preserves distinct values.
 pub(super) fn is_exact(from: &DataType, to: &DataType) -> bool {
     match (Digits::of(from), Digits::of(to)) {
         (Some(from), Some(to)) => to.hold(&from),
@@ -212,12 +216,12 @@ pub(super) fn is_exact(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The digits of an exact number, before and after the point.
+/// The digits of an exact number before and after the point.
 struct Digits {
     whole: i16,
     fraction: i16,
     is_signed: bool,
-    /// Of an integer: these compare by their bits.
+    /// The width of an integer. Integers compare by their bits.
     bits: Option<usize>,
 }
 
@@ -250,14 +254,14 @@ impl Digits {
         match (self.bits, other.bits) {
             (Some(own), Some(bits)) if self.is_signed == other.is_signed => own >= bits,
             (Some(own), Some(bits)) => self.is_signed && own > bits,
-            // An integer holds no digits that are all nines.
+            // An integer type cannot hold all numbers of its maximum number of digits.
             (Some(_), None) => false,
             (None, _) => self.whole >= other.whole && self.fraction >= other.fraction,
         }
     }
 }
 
-/// What becomes of a value that does not fit.
+/// The result for a value that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Misfit {
     Error,
@@ -289,7 +293,8 @@ impl ScalarUDFImpl for LossyCast {
         Ok(args.first().map_or_else(|| self.name().to_string(), |value| self.written(value)))
     }
 
-    /// Not that of the value, as of a cast: a join computes its keys beside the columns that they are of.
+    /// Differs from the value's name, unlike a cast's: a join computes its keys beside their source
+    /// columns.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         Ok(args.first().map_or_else(|| self.name().to_string(), |value| self.written(value.schema_name())))
     }
@@ -330,7 +335,7 @@ fn cast_values(values: &ArrayRef, to: &DataType, misfit: Misfit) -> Result<Array
     Ok(cast_with_options(values, to, &options)?)
 }
 
-/// Decimals as floats; `None` for other casts.
+/// Casts decimals to floats. Returns `None` for other casts.
 fn floats(values: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     match (values.data_type(), to) {
         (DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale), DataType::Float32 | DataType::Float64) => {
@@ -369,7 +374,7 @@ fn real_of((value, scale): (i128, u8)) -> f32 {
     to_real(value, scale)
 }
 
-/// A decimal of more than 128 bits, or of a negative scale.
+/// Parses a decimal of more than 128 bits or of a negative scale.
 fn parsed<F: std::str::FromStr + From<f32>>(value: impl std::fmt::Display, scale: i8) -> F {
     format!("{value}e{}", -i16::from(scale)).parse().unwrap_or(F::from(f32::NAN))
 }
