@@ -1,16 +1,19 @@
-//! How fast a segment is read that is not in the page cache, against the same file read as it lies.
+//! The speed of reading a segment that is not in the page cache, compared with reading the same
+//! file raw.
 //!
 //! ```text
 //! cargo run --release -p onehop-segment --example cold_scan -- FOLDER [PAIRS [STREAMS]]
 //! ```
-//! Makes a segment of 800 MB of wide integers in the folder, if it is not there, and reads it past the page cache: by
-//! [`BlockStream`], as DataFusion's scans do, by [`BlockScan`], as pipelines do, and raw, front to back, 1 MiB at a time,
-//! 4 in flight, into memory that is registered with the ring and was used before. Each read is a process of its own, so
-//! that it pays for its memory, and none is fast because of another; the ways take turns, because the disks of shared
-//! machines are fast one minute and slow the next. The scans verify checksums, and `BlockScan` values as well.
+//! Creates a segment of 800 MB of wide integers in the folder, if it does not exist, and reads it
+//! past the page cache in three ways: by [`BlockStream`], as DataFusion's scans do; by
+//! [`BlockScan`], as pipelines do; and raw. The raw read goes front to back, 1 MiB at a time, 4 in
+//! flight, into memory that is registered with the ring and was used before. Each read is a process
+//! of its own, so that it pays for its memory, and does not profit from another. The ways
+//! alternate, because the disks of shared machines are fast one minute and slow the next. The scans
+//! verify checksums, and `BlockScan` values as well.
 //!
-//! What it says: the rate of each read, in GB (10^9 bytes) per second, and of each way the median of its ratios to the
-//! raw read of the same turn, with the quartiles.
+//! The example prints the rate of each read, in GB (10^9 bytes) per second. For each way it prints
+//! the median of its ratios to the raw read of the same turn, with the quartiles.
 
 #![allow(clippy::print_stdout)]
 
@@ -32,7 +35,7 @@ use rustix::fs::{Advice, fadvise};
 const COLUMNS: usize = 8;
 const BATCHES: usize = 400;
 const BATCH_ROWS: usize = 1 << 15;
-/// What a scan may have ahead of what is worked on, all its streams together.
+/// The bytes that a scan may read ahead of the blocks in progress, all its streams together.
 const AHEAD_BYTES: usize = 32 << 20;
 const RAW_BYTES: usize = 1 << 20;
 const RAW_DEPTH: usize = 4;
@@ -60,7 +63,7 @@ fn compare(folder: &Path, turns: usize, streams: usize) -> Result<()> {
     let mut ratios = vec![Vec::new(); ways.len()];
     for turn in 0..turns {
         let mut rates = [0.0; 3];
-        // Whoever comes first in one turn comes last in the next.
+        // The first way in one turn is the last in the next.
         for n in 0..ways.len() {
             let way = (n + turn) % ways.len();
             let mut child = Command::new(std::env::current_exe()?);
@@ -80,7 +83,7 @@ fn compare(folder: &Path, turns: usize, streams: usize) -> Result<()> {
     Ok(())
 }
 
-/// Integers of which every bit is needed.
+/// Creates a segment of integers of which every bit is needed.
 fn make(path: &Path) -> Result<()> {
     let mut state = 1u64;
     let mut next = || {
@@ -106,7 +109,7 @@ fn make(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file, of which the page cache has nothing.
+/// Opens the file, and drops it from the page cache.
 fn forgotten(path: &Path, requested: RequestedPath) -> Result<LocalFile> {
     let file = LocalFile::open(path, requested)?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -164,7 +167,7 @@ fn scan(path: &Path, streams: usize, read: impl Fn(&Arc<Segment>, usize) -> Resu
     Ok(())
 }
 
-/// Each thread a part of the blocks, and a stream.
+/// Reads a part of the blocks in each thread, by a stream.
 fn stream(segment: &Arc<Segment>, streams: usize) -> Result<String> {
     let part = |n: usize| n * segment.blocks() / streams..(n + 1) * segment.blocks() / streams;
     let ways = thread::scope(|scope| {
@@ -185,7 +188,7 @@ fn stream(segment: &Arc<Segment>, streams: usize) -> Result<String> {
     Ok(ways.concat())
 }
 
-/// Whether there was another block.
+/// Returns true if there was another block.
 fn next(stream: &mut BlockStream) -> Result<bool> {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -202,7 +205,7 @@ fn next(stream: &mut BlockStream) -> Result<bool> {
     }
 }
 
-/// Threads that take the next block each.
+/// Reads blocks in threads that take the next block each.
 fn block_scan(segment: &Arc<Segment>, streams: usize) -> Result<String> {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     let cache = Arc::new(BlockCache::new(0).by_path(RequestedPath::HostDirect));

@@ -4,19 +4,22 @@
 //! blocks in the order in which workers take them
 //! ... ended │ being worked on │ asked for: in flight or in memory │ later ...
 //! ```
-//! 1. As long as every block that is wanted is in the cache, nothing happens: no thread, no ring. The first one that is
-//!    not starts the reading, if there is enough left to be worth it: with the other columns of the blocks that are worked
-//!    on.
-//! 2. A column is read ahead while it is wanted of every other block, at least, of those that were worked on; the further,
-//!    the more often it was wanted. One that few rows get to, behind filters, is read when it is wanted, and those that
-//!    are wanted together with it are asked for at the same time.
-//! 3. Of a block that somebody begins to work on, all of these are asked for, however much was before: where many threads work
-//!    on large blocks, the horizon ends before the last of them, and a column read alone, by who waits for it, is a short read.
-//! 4. What is in the page cache already is left to whoever wants it: that copies it.
-//! 5. What has been read belongs to nobody until it is wanted: then its checksums are verified and the cache has it. What
-//!    was not wanted after all is forgotten when its block ends.
+//! 1. While every wanted block is in the cache, nothing happens: no thread, no ring. The first miss
+//!    starts reading ahead, if enough is left to be worthwhile. It begins with the other columns of
+//!    the blocks in progress.
+//! 2. A column is read ahead while it is wanted in at least every other block that was worked on.
+//!    The more often it was wanted, the further ahead it is read. A column that few rows reach,
+//!    behind filters, is read on demand, and the columns that are wanted together with it are
+//!    requested at the same time.
+//! 3. When a worker begins a block, all of these columns of it are requested, regardless of the
+//!    amount requested before. With many threads on large blocks, the horizon ends before the last
+//!    of them, and a column that its worker reads alone is a short read.
+//! 4. Blocks in the page cache are left to the worker that wants them, which copies them.
+//! 5. Blocks that were read have no owner until they are wanted. Then their checksums are verified
+//!    and they enter the cache. Blocks that were not wanted are discarded when their block ends.
 //!
-//! Reading ahead never fails ([`ReadAhead`]): errors come to who wants a block, from a read of their own.
+//! Reading ahead never fails ([`ReadAhead`]). A caller that wants a block gets the error, from a
+//! read of its own.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,32 +29,33 @@ use onehop_io::{Extent, Ledger, LocalFile, ReadAhead};
 use crate::queues::{Queues, REQUEST_BYTES, Wanted};
 use crate::{BlockCache, BlockColumn, BlockList, Result, Segment};
 
-/// Each time that a column was wanted again is worth so many blocks of it.
+/// The number of blocks read ahead for each time that a column was wanted again.
 const REACH: usize = 4;
-/// A column that will be wanted of every block begins as one that was wanted so often.
+/// A column that will be wanted in every block starts with this count.
 const SURE: usize = 16;
-/// After so many blocks, what was wanted of earlier ones counts half.
+/// After this number of blocks, the counts of earlier ones are halved.
 const MEMORY: usize = 64;
-/// With less than this left to read, nothing is read ahead.
+/// If fewer bytes than this are left, nothing is read ahead.
 const WORTH_BYTES: u64 = 2 << 20;
-/// Memory that nobody has used yet is found and cleared when a read into it begins: by two threads, side by side.
+/// The number of rings. Memory that was not used before is found and cleared when a read into it
+/// begins: by two threads in parallel.
 const RINGS: usize = 2;
-/// Threads where there is no ring.
+/// The number of threads without a ring.
 const THREADS: usize = 4;
 
-/// What has come of reading ahead.
+/// Statistics of reading ahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AheadFacts {
-    /// How, if anything was: `io_uring, host direct`.
+    /// The method, if blocks were read ahead: `io_uring, host direct`.
     pub way: Option<String>,
-    /// Stored bytes that were there, or on their way, when they were wanted.
+    /// The stored bytes that were in memory, or in flight, when they were wanted.
     pub ahead_bytes: u64,
-    /// Stored bytes that were read by whoever wanted them.
+    /// The stored bytes that were read on demand.
     pub late_bytes: u64,
 }
 
 impl AheadFacts {
-    /// Adds what has come of another pass.
+    /// Adds the statistics of another pass.
     pub fn add(&mut self, other: &Self) {
         self.ahead_bytes += other.ahead_bytes;
         self.late_bytes += other.late_bytes;
@@ -67,19 +71,19 @@ pub struct BlockScan {
     cache: Arc<BlockCache>,
     ledger: Arc<Ledger>,
     blocks: Arc<BlockList>,
-    /// The order in which they are taken: what is *at* a place here is a block's number.
+    /// The order in which blocks are taken: the block number *at* each place.
     order: Vec<usize>,
-    /// By their place in the segments.
+    /// The columns, by their index in the segments.
     columns: Vec<usize>,
     horizon_bytes: usize,
     reading: OnceLock<Option<Reading>>,
-    /// Of each column, how many blocks it was wanted of.
+    /// For each column, the number of blocks in which it was wanted.
     wanted: Vec<AtomicUsize>,
-    /// Of each place, a bit for each of the first 64 columns that was wanted.
+    /// For each place, a bit for each of the first 64 columns that was wanted.
     wanted_at: Vec<AtomicU64>,
-    /// Blocks that nobody wants anything more of.
+    /// The number of blocks that are finished.
     ended: AtomicUsize,
-    /// The next block that will be taken.
+    /// The next block to be taken.
     next: AtomicUsize,
     ahead_bytes: AtomicU64,
     late_bytes: AtomicU64,
@@ -89,16 +93,16 @@ pub struct BlockScan {
 struct Reading {
     io: ReadAhead,
     way: String,
-    /// The files, to ask the page cache.
+    /// The files, to query the page cache.
     buffered: Vec<Arc<LocalFile>>,
-    /// Of each column, the first place that it has not been asked for at.
+    /// For each column, the first place that was not requested yet.
     asked: Mutex<Vec<usize>>,
 }
 
 impl BlockScan {
-    /// Of columns of blocks, some of them or all, in an order, in which numbers past the last block stand for rows of
-    /// which nothing is read, with up to so many bytes ahead of those that are worked
-    /// on. `sure` are those of the columns, by their place among them, that will be wanted of every block.
+    /// Creates a scan of columns of some or all blocks, in an order, with up to `horizon_bytes`
+    /// ahead of the blocks in progress. Numbers past the last block stand for rows without reads.
+    /// `sure` are those columns, by their index in `columns`, that will be wanted in every block.
     pub fn new(
         cache: &Arc<BlockCache>,
         ledger: &Arc<Ledger>,
@@ -126,7 +130,7 @@ impl BlockScan {
         }
     }
 
-    /// Somebody works on a block from now on.
+    /// Records that a worker begins a block.
     pub fn begin(&self, at: usize) {
         self.next.fetch_max(at + 1, Relaxed);
         if let Some(Some(reading)) = self.reading.get() {
@@ -135,23 +139,23 @@ impl BlockScan {
         }
     }
 
-    /// Nobody wants anything more of a block.
+    /// Records that a block is finished.
     pub fn end(&self, at: usize) {
         if self.ended.fetch_add(1, Relaxed) >= MEMORY {
-            // Estimates: what others add meanwhile may get lost.
+            // Estimates: concurrent increments may get lost.
             self.wanted.iter().chain([&self.ended]).for_each(|n| n.store(n.load(Relaxed) / 2, Relaxed));
         }
         self.skip(at);
     }
 
-    /// Nobody wants anything of a block, which says nothing about others.
+    /// Records that a block is skipped, which does not affect the estimates.
     pub fn skip(&self, at: usize) {
         if let Some(Some(reading)) = self.reading.get() {
             reading.io.forget((0..self.columns.len()).flat_map(|column| self.extents(at, column)));
         }
     }
 
-    /// A block of a column, verified, as [`BlockCache::load`] has it.
+    /// Returns a verified block of a column, as [`BlockCache::load`] does.
     ///
     /// # Errors
     /// As [`Segment::load`].
@@ -177,7 +181,7 @@ impl BlockScan {
         })
     }
 
-    /// What has come of it so far.
+    /// Returns the statistics so far.
     pub fn facts(&self) -> AheadFacts {
         AheadFacts {
             way: self.reading.get().and_then(|reading| Some(reading.as_ref()?.way.clone())),
@@ -186,12 +190,12 @@ impl BlockScan {
         }
     }
 
-    /// The block at a place; `None` if nothing is read there.
+    /// Returns the block at a place, or `None` if nothing is read there.
     fn block(&self, at: usize) -> Option<(&Arc<Segment>, usize)> {
         self.blocks.get(self.order[at])
     }
 
-    /// A segment's file has the segment's number.
+    /// Returns the extents of a column at a place. A segment's file has the segment's number.
     fn extents(&self, at: usize, column: usize) -> impl Iterator<Item = Extent> + use<> {
         let chunks = self.block(at).map(|(segment, block)| {
             let file = self.blocks.segment_at(self.order[at]);
@@ -201,14 +205,14 @@ impl BlockScan {
         chunks.into_iter().flatten()
     }
 
-    /// How many blocks of a column are likely to be wanted next.
+    /// Returns the number of next blocks in which a column is likely to be wanted.
     fn reach(&self, column: usize) -> usize {
         let wanted = self.wanted[column].load(Relaxed);
-        // What was wanted once may have been wanted of a single row.
+        // A column that was wanted once may have been wanted for a single row.
         if 2 * wanted >= self.ended.load(Relaxed) { REACH * wanted.saturating_sub(1) } else { 0 }
     }
 
-    /// Asks for what is likely to be wanted of the next blocks.
+    /// Requests the columns that are likely to be wanted in the next blocks.
     fn plan(&self, reading: &Reading) {
         let next = self.next.load(Relaxed);
         let mut asked = reading.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +239,8 @@ impl BlockScan {
         }
     }
 
-    /// Asks for what is likely to be wanted of a block that nobody has worked on before, but for what was asked for already.
+    /// Requests the columns that are likely to be wanted in a block that a worker begins, except
+    /// those requested already.
     fn ask_for_block(&self, reading: &Reading, at: usize) {
         let mut extents = Vec::new();
         for column in (0..self.columns.len()).filter(|column| self.reach(*column) > 0) {
@@ -246,14 +251,16 @@ impl BlockScan {
         }
     }
 
-    /// Asks for what is wanted as often as a column of the same block that nobody has asked for.
+    /// Requests the columns that are wanted as often as a column of the same block that was not
+    /// requested.
     fn ask_for_companions(&self, reading: &Reading, at: usize, column: usize) {
         if self.reach(column) > 0 {
             return;
         }
         let (wanted, wanted_at) = (self.wanted[column].load(Relaxed), self.wanted_at[at].load(Relaxed));
         let is_companion = |other: &usize| {
-            // What is read ahead has been asked for, and what comes after the 64th column is not kept account of.
+            // Columns that are read ahead have been requested, and columns after the 64th are not
+            // tracked.
             let as_often = 2 * self.wanted[*other].load(Relaxed) >= wanted;
             as_often && wanted > 1 && *other < 64 && wanted_at & bit(*other) == 0 && self.reach(*other) == 0
         };
@@ -266,7 +273,7 @@ impl BlockScan {
         }
     }
 
-    /// What has to be read of a block that is in no memory yet.
+    /// Adds the parts of a block that are in no memory yet.
     fn add(&self, reading: &Reading, at: usize, column: usize, asked: &mut Vec<(usize, Extent)>) {
         let Some((segment, block)) = self.block(at) else { return };
         if self.cache.has(segment, self.columns[column], block) {
@@ -280,7 +287,8 @@ impl BlockScan {
         asked.extend(self.extents(at, column).filter(is_on_storage).map(|extent| (at, extent)));
     }
 
-    /// Sets threads to it, if what is left is worth it. Whoever calls is about to read a column by itself.
+    /// Starts reading ahead, if enough is left to be worthwhile. The caller is about to read a
+    /// column by itself.
     fn start(&self, from: usize, column: usize) -> Option<Reading> {
         let stored = |at| -> u64 {
             let Some((segment, block)) = self.block(at) else { return 0 };
@@ -293,13 +301,13 @@ impl BlockScan {
         let has_room = self.cache.bytes() as u64 + left <= self.cache.budget() as u64;
         let (path, ledger) = (self.cache.path(), &self.ledger);
         let wanted = Wanted { path, left, is_kept: has_room, rings: RINGS, threads: THREADS, ledger };
-        // What is not to be had is an error of who reads a block by itself.
+        // A path that is unavailable is an error of the caller that reads a block by itself.
         let Queues { queues, way, cached, .. } = Queues::of(self.blocks.segments(), &wanted).ok()??;
         let io = ReadAhead::start(queues, self.cache.allowance().clone(), REQUEST_BYTES);
         let next = self.next.load(Relaxed).max(from + 1);
         let reading = Reading { io, way, buffered: cached, asked: Mutex::new(vec![next; self.columns.len()]) };
-        // The blocks that are worked on already: one read after the other, behind all that is read ahead from now on, they
-        // would hold up everything.
+        // The blocks in progress: read one by one, behind everything that is read ahead from now
+        // on, they would delay all workers.
         let mut extents = Vec::new();
         for at in from..next {
             let likely =
@@ -313,7 +321,7 @@ impl BlockScan {
 
 impl Drop for BlockScan {
     fn drop(&mut self) {
-        // Who gives up a query does not wait for a device that does not answer.
+        // A cancelled query does not wait for a device that does not respond.
         if let Some(Some(reading)) = self.reading.take() {
             reading.io.abandon();
         }
@@ -350,7 +358,7 @@ mod tests {
         let blocks: Arc<BlockList> =
             Arc::new((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect());
 
-        // A horizon that the first block alone goes beyond.
+        // A horizon smaller than the first block.
         let cache = Arc::new(BlockCache::new(0).by_path(RequestedPath::PreferHostDirect));
         let order = (0..blocks.len()).collect();
         let scan = BlockScan::new(&cache, &Arc::default(), &blocks, order, vec![0, 1], &[0, 1], 1);
@@ -361,7 +369,7 @@ mod tests {
         let before = reading.io.bytes();
         scan.begin(7);
         assert_eq!(reading.io.bytes(), before + of(7));
-        // Once.
+        // Only once.
         scan.begin(7);
         assert_eq!(reading.io.bytes(), before + of(7));
         scan.skip(7);

@@ -1,7 +1,8 @@
 //! Blocks of segments, in the order in which they are read.
 //!
-//! A table of some terabytes has some hundred thousand blocks, and planning a query goes through them several times: a block is
-//! eight bytes here, its segment is held once, and what concerns whole segments is asked of the runs.
+//! A table of some terabytes has some hundred thousand blocks, and planning a query iterates over
+//! them several times. A block takes eight bytes here, its segment is held once, and questions
+//! about whole segments are answered from the runs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,31 +17,32 @@ pub struct BlockList {
     runs: Vec<BlockRun>,
 }
 
-/// Of a block, the number of its segment among those of the list, and its own number in that.
+/// The location of a block: the number of its segment in the list, and its own number in the
+/// segment.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     segment: u32,
     block: u32,
 }
 
-/// Blocks of one segment that follow each other in a list.
+/// Consecutive blocks of one segment in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRun {
     /// The number of the segment among those of the list.
     pub segment: usize,
     /// The places of the blocks in the list.
     pub places: Range<usize>,
-    /// Whether they are the first ones of the segment, in their order.
+    /// True if they are the first blocks of the segment, in order.
     is_prefix: bool,
 }
 
 impl BlockList {
-    /// Puts a block at the end.
+    /// Appends a block.
     pub fn push(&mut self, segment: &Arc<Segment>, block: usize) {
         self.push_all(segment, std::iter::once(block));
     }
 
-    /// Puts blocks of a segment at the end.
+    /// Appends blocks of a segment.
     pub fn push_all(&mut self, segment: &Arc<Segment>, blocks: impl IntoIterator<Item = usize>) {
         let mut blocks = blocks.into_iter().peekable();
         if blocks.peek().is_none() {
@@ -75,36 +77,36 @@ impl BlockList {
         })
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The segments of the blocks, each once.
+    /// Returns the segments of the blocks, each once.
     pub fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
     }
 
-    /// The segment of a block, and the block's number in it.
+    /// Returns the segment of a block, and the block's number in it.
     ///
     /// # Panics
-    /// If there are not so many blocks, as indexing does.
+    /// If `place` is out of range.
     pub fn at(&self, place: usize) -> (&Arc<Segment>, usize) {
         let Place { segment, block } = self.blocks[place];
         (&self.segments[segment as usize], block as usize)
     }
 
-    /// As [`BlockList::at`]; `None` if there are not so many blocks.
+    /// Returns the same as [`BlockList::at`], or `None` if `place` is out of range.
     pub fn get(&self, place: usize) -> Option<(&Arc<Segment>, usize)> {
         (place < self.blocks.len()).then(|| self.at(place))
     }
 
-    /// The number of a block's segment among [`segments`](Self::segments).
+    /// Returns the number of a block's segment among [`segments`](Self::segments).
     ///
     /// # Panics
     /// As [`BlockList::at`].
@@ -112,22 +114,22 @@ impl BlockList {
         self.blocks[place].segment as usize
     }
 
-    /// The blocks in their order.
+    /// Returns the blocks in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<Segment>, usize)> + Clone {
         self.blocks.iter().map(|place| (&self.segments[place.segment as usize], place.block as usize))
     }
 
-    /// Blocks that are of one segment and follow each other, each in one run.
+    /// Returns the runs of consecutive blocks of one segment.
     pub fn runs(&self) -> &[BlockRun] {
         &self.runs
     }
 
-    /// Whether a run is all of its segment, in the order that it is stored in.
+    /// Returns true if a run is all of its segment, in stored order.
     pub fn is_whole(&self, run: &BlockRun) -> bool {
         run.is_prefix && run.places.len() == self.segments[run.segment].blocks()
     }
 
-    /// Rows of the blocks.
+    /// Returns the number of rows of the blocks.
     pub fn rows(&self) -> u64 {
         let of_run = |run: &BlockRun| match self.is_whole(run) {
             true => self.segments[run.segment].rows(),
@@ -136,12 +138,12 @@ impl BlockList {
         self.runs.iter().map(of_run).sum()
     }
 
-    /// Bytes of a column's blocks, as they are stored.
+    /// Returns the stored bytes of a column's blocks.
     pub fn stored_bytes(&self, column: usize) -> u64 {
         self.runs.iter().map(|run| self.stored_bytes_of(run, column)).sum()
     }
 
-    /// The same of a run of them.
+    /// Returns the stored bytes of a column's blocks in a run.
     pub fn stored_bytes_of(&self, run: &BlockRun, column: usize) -> u64 {
         match self.is_whole(run) {
             true => self.segments[run.segment].all_stored_bytes(column),
@@ -149,7 +151,7 @@ impl BlockList {
         }
     }
 
-    /// The blocks of a run.
+    /// Returns the blocks of a run.
     pub fn of_run(&self, run: &BlockRun) -> impl Iterator<Item = (&Arc<Segment>, usize)> {
         let segment = &self.segments[run.segment];
         self.blocks[run.places.clone()].iter().map(move |place| (segment, place.block as usize))

@@ -1,8 +1,9 @@
 //! Hot blocks stay in memory, encoded as they are stored, their checksums and values verified once.
 //!
-//! Each segment keeps its blocks in slots of its own; a [`BlockCache`] is only the budget that several segments share,
-//! and decides who has to go: a clock (second chance) over blocks in the order they came. A segment that is dropped
-//! takes its blocks with it; what the clock still says about them is forgotten when its hand comes by.
+//! Each segment keeps its blocks in slots of its own. A [`BlockCache`] is only the budget that
+//! several segments share, and the eviction policy: a clock (second chance) over blocks in the
+//! order of their arrival. A dropped segment drops its blocks. Their entries in the clock are
+//! removed when its hand passes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,11 +14,11 @@ use onehop_io::{AlignedBuf, Allowance, Ledger, Path, RequestedPath};
 
 use crate::{BlockColumn, Result, Segment};
 
-/// What all scans together may have read ahead.
+/// The memory for blocks that are read ahead, of all scans together.
 const AHEAD_BYTES: usize = 64 << 20;
 
-/// Memory for blocks, shared by segments, and the path by which they get there. Cheap to clone; all methods may be called
-/// from many threads.
+/// Memory for blocks, shared by segments, and the path by which they are read. Cheap to clone. All
+/// methods may be called from many threads.
 #[derive(Clone, Debug)]
 pub struct BlockCache {
     path: RequestedPath,
@@ -27,7 +28,7 @@ pub struct BlockCache {
 #[derive(Debug)]
 struct Shared {
     budget: usize,
-    /// Of what is read ahead and not wanted yet.
+    /// The memory for blocks that are read ahead and not wanted yet.
     allowance: Allowance,
     clock: Mutex<Clock>,
 }
@@ -46,11 +47,11 @@ struct Cached {
     bytes: usize,
 }
 
-/// The place of a block in its segment.
+/// The slot of a block in its segment.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     block: Mutex<Option<Arc<BlockColumn>>>,
-    /// Used since the hand came by.
+    /// True if the block was used since the hand passed.
     used: AtomicBool,
 }
 
@@ -67,7 +68,7 @@ impl Slot {
         self.block.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether the block is new here: another thread may have been faster.
+    /// Stores a block. Returns true if the slot was empty: another thread may have been faster.
     fn put(&self, block: &Arc<BlockColumn>) -> bool {
         self.block.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(block)).is_none()
     }
@@ -78,7 +79,7 @@ impl Slot {
 }
 
 impl BlockCache {
-    /// A cache of so many bytes; with 0 every block is read whenever it is needed.
+    /// Creates a cache of `budget` bytes. With 0 every block is read on each use.
     pub fn new(budget: usize) -> Self {
         let shared = Arc::new(Shared { budget, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() });
         let cache: Arc<dyn Cache> = Arc::clone(&shared) as _;
@@ -86,24 +87,25 @@ impl BlockCache {
         Self { path: RequestedPath::Auto, shared }
     }
 
-    /// The same memory, for who reads by a path. With [`RequestedPath::Auto`] files are read as they were opened, but
-    /// that what is read ahead may pass the page cache by.
+    /// Returns the same cache with another read path. With [`RequestedPath::Auto`] files are read
+    /// as they were opened, but reads ahead may bypass the page cache.
     #[must_use]
     pub fn by_path(&self, path: RequestedPath) -> Self {
         Self { path, ..self.clone() }
     }
 
-    /// The path asked for.
+    /// Returns the requested path.
     pub fn path(&self) -> RequestedPath {
         self.path
     }
 
-    /// Bytes that blocks may take.
+    /// Returns the maximum bytes of blocks.
     pub fn budget(&self) -> usize {
         self.shared.budget
     }
 
-    /// Whether what is read of a segment stays in memory, here or in the page cache, for who wants it next.
+    /// Returns true if bytes that are read from a segment stay in memory, in this cache or in the
+    /// page cache, for the next reader.
     pub fn keeps(&self, segment: &Segment) -> bool {
         if self.budget() > 0 {
             return true;
@@ -116,12 +118,12 @@ impl BlockCache {
         }
     }
 
-    /// Memory for what is read ahead.
+    /// Returns the memory for blocks that are read ahead.
     pub(crate) fn allowance(&self) -> &Allowance {
         &self.shared.allowance
     }
 
-    /// Bytes that blocks take.
+    /// Returns the bytes of the cached blocks.
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -148,12 +150,12 @@ impl BlockCache {
         }
     }
 
-    /// Whether a block is in memory.
+    /// Returns true if a block is in memory.
     pub fn has(&self, segment: &Segment, column: usize, block: usize) -> bool {
         segment.slots[column * segment.blocks() + block].is_filled()
     }
 
-    /// A block that is in memory.
+    /// Returns a block that is in memory.
     pub(crate) fn get(
         &self,
         segment: &Segment,
@@ -166,7 +168,8 @@ impl BlockCache {
         Some(block)
     }
 
-    /// Reads a block, verifies it and keeps it. `read` says what has been read of it already.
+    /// Reads a block, verifies it and keeps it. `read` returns the parts that have been read
+    /// already.
     pub(crate) fn read(
         &self,
         segment: &Arc<Segment>,
@@ -179,7 +182,7 @@ impl BlockCache {
         let loaded = segment.load_by(self.path, column, block, ledger, |at, bytes| Some(read(at, bytes)?.into()))?;
         loaded.verify(&segment.zone(column, block))?;
         let loaded = Arc::new(loaded);
-        // A block that fills a good part of the cache by itself would only drive out the others.
+        // A block that takes a large part of the cache would only evict the others.
         if loaded.memory_bytes() <= self.shared.budget / 8 && segment.slots[slot].put(&loaded) {
             self.admit(Cached { segment: Arc::downgrade(segment), slot, bytes: loaded.memory_bytes() });
         }
@@ -195,7 +198,7 @@ impl BlockCache {
 }
 
 impl Clock {
-    /// Evicts until there are so many bytes, or fewer.
+    /// Evicts until at most `bytes` bytes are left.
     fn shrink(&mut self, bytes: usize) {
         while self.bytes > bytes {
             let Some(candidate) = self.blocks.pop_front() else { return };

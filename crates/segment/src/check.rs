@@ -1,24 +1,25 @@
-//! Reads everything in a segment and verifies it: checksums, and that what they protect makes sense.
+//! Reads everything in a segment and verifies it: the checksums, and the consistency of the
+//! contents.
 
 use onehop_io::Ledger;
 
 use crate::reader::corrupt;
 use crate::{Error, Place, Segment};
 
-/// What was looked at, and what is wrong with it.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Rows in the segment.
+    /// The number of rows in the segment.
     pub rows: u64,
-    /// Blocks of columns that were read.
+    /// The number of blocks of columns that were read.
     pub blocks: u64,
-    /// Bytes that were verified.
+    /// The number of bytes that were verified.
     pub bytes: u64,
-    /// All that is wrong, each naming file, column and block.
+    /// All problems, each naming file, column and block.
     pub problems: Vec<Error>,
 }
 
-/// Verifies an open segment. Goes on after the first problem.
+/// Verifies an open segment. Continues after the first problem.
 pub fn check(segment: &Segment, ledger: &Ledger) -> Checked {
     let mut checked = Checked { rows: segment.rows(), ..Checked::default() };
     for column in 0..segment.schema().fields().len() {

@@ -1,18 +1,19 @@
-//! What the codes of a dictionary of integers stand for.
+//! The values of the codes of a dictionary of integers.
 
 use std::sync::Arc;
 
-/// The integers by code, as narrow as it goes: they should stay in the nearest cache. Copies share them.
+/// The integers by code, in the narrowest type: they should stay in the nearest cache. Clones share
+/// them.
 #[derive(Clone, Debug)]
 pub enum CodeTable {
     /// All of them fit 32 bits.
     I32(Arc<[i32]>),
-    /// Some do not.
+    /// Some do not fit 32 bits.
     I64(Arc<[i64]>),
 }
 
 impl CodeTable {
-    /// Of the integers that the codes from 0 on stand for.
+    /// Creates the table of the integers of the codes from 0 on.
     pub fn new(values: &[i64]) -> Self {
         let fits = |value: &i64| i32::try_from(*value).is_ok();
         match values.iter().all(fits) {
@@ -21,7 +22,7 @@ impl CodeTable {
         }
     }
 
-    /// How many codes there are.
+    /// Returns the number of codes.
     pub fn len(&self) -> usize {
         match self {
             Self::I32(values) => values.len(),
@@ -29,12 +30,12 @@ impl CodeTable {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a code stands for.
+    /// Returns the integer of a code.
     pub fn get(&self, code: usize) -> Option<i64> {
         match self {
             Self::I32(values) => values.get(code).map(|value| i64::from(*value)),
@@ -42,7 +43,7 @@ impl CodeTable {
         }
     }
 
-    /// Whether the order of codes is that of what they stand for.
+    /// Returns true if the integers ascend with their codes.
     pub fn ascends(&self) -> bool {
         match self {
             Self::I32(values) => values.is_sorted(),
@@ -50,10 +51,10 @@ impl CodeTable {
         }
     }
 
-    /// The least integer and how far each is from the one before it, where that is the same for all of them and they ascend:
-    /// then what a code stands for can be computed. One integer alone is followed by none, as if by the next.
+    /// Returns the first integer and the step, if the integers ascend by the same step: then the
+    /// integer of a code can be computed. The step of a single integer is 1.
     pub fn steps(&self) -> Option<(i64, u64)> {
-        /// The differences of integers that ascend fit 64 bits without a sign.
+        /// The differences of ascending integers fit 64 bits without a sign.
         fn of<T: Copy + Into<i64>>(values: &[T]) -> Option<(i64, u64)> {
             let first: i64 = (*values.first()?).into();
             let step = values.get(1).map_or(1, |second| (*second).into().wrapping_sub(first) as u64);
@@ -69,7 +70,7 @@ impl CodeTable {
         }
     }
 
-    /// Whether it is the very same table.
+    /// Returns true if both are the same table in memory.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::I32(a), Self::I32(b)) => Arc::ptr_eq(a, b),

@@ -1,8 +1,9 @@
-//! From a loaded block to Arrow arrays, a run of vectors at a time.
+//! Decodes a loaded block to Arrow arrays, a run of vectors at a time.
 //!
-//! A [`BlockColumn`] keeps its chunks as they were stored. [`BlockColumn::decode`] unpacks only the vectors it is asked
-//! for, so that a scan works on arrays that fit the caches and the block itself is never materialised whole. Text is
-//! not copied: views point into the stored chunk, or into the dictionary.
+//! A [`BlockColumn`] keeps its chunks as they were stored. [`BlockColumn::decode`] unpacks only the
+//! requested vectors, so that a scan works on arrays that fit the caches and the block itself is
+//! never materialised whole. Strings are not copied: views point into the stored chunk, or into the
+//! dictionary.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -43,10 +44,12 @@ pub struct BlockColumn {
     pub(crate) origin: Arc<Origin>,
 }
 
-/// Where a block comes from, for messages.
+/// The origin of a block, for messages.
 #[derive(Debug)]
 pub(crate) struct Origin {
+    /// The file's name.
     pub file: String,
+    /// The column and the block.
     pub place: Place,
 }
 
@@ -57,8 +60,8 @@ impl Origin {
 }
 
 impl BlockColumn {
-    /// Puts a block together. The reader has checked the chunks' lengths; what only the contents tell is checked here
-    /// and when decoding.
+    /// Creates a block from its parts. The reader has checked the chunks' lengths. The contents are
+    /// checked here and when decoding.
     pub(crate) fn new(
         info: &ColumnInfo,
         rows: usize,
@@ -100,20 +103,21 @@ impl BlockColumn {
         Ok(())
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes held in memory.
+    /// Returns the bytes held in memory.
     pub fn memory_bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|chunk| chunk.len()).sum()
     }
 
-    /// The rows in `rows` as an array. The range starts on a vector and ends on one or at the end of the block.
+    /// Returns the rows in `rows` as an array. The range starts on a vector and ends on one or at
+    /// the end of the block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the stored values do not make sense.
+    /// [`Error::Corrupt`] if the stored values are invalid.
     pub fn decode(&self, rows: Range<usize>) -> Result<ArrayRef, Error> {
         self.decode_rows(rows).map_err(|reason| self.origin.corrupt(reason))
     }
@@ -191,7 +195,8 @@ impl BlockColumn {
         Ok(make_array(array.into_data_of(&self.column_type)))
     }
 
-    /// Without NULLs a code outside of the dictionary is an error; under a NULL it is whatever was there.
+    /// Calls `f` with the codes of each vector. In a block without NULLs, a code outside of the
+    /// dictionary is an error. Under a NULL there may be any code.
     fn for_each_codes(&self, rows: &Range<usize>, entries: usize, mut f: impl FnMut(&[u32])) -> Result<(), String> {
         if entries == 0 {
             return if rows.is_empty() { Ok(()) } else { Err("it has codes of an empty dictionary".into()) };
@@ -259,8 +264,8 @@ impl BlockColumn {
             EncodingCode::Dictionary => self.dictionary_views(rows)?,
             _ => (self.text_views(rows), self.chunks[chunk::TEXT].as_ref().map(buffer).into_iter().collect()),
         };
-        // SAFETY: every view was made from offsets that `check_text` or `Dictionary::parse` found to lie inside its
-        // buffer and to cut it between characters of valid UTF-8.
+        // SAFETY: every view was made from offsets that `check_text` or `Dictionary::parse` found
+        // to lie inside its buffer and to cut it between characters of valid UTF-8.
         let array = unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) };
         Ok(Arc::new(array))
     }
@@ -286,11 +291,12 @@ impl BlockColumn {
         views
     }
 
-    /// Calls `f` with the text of each of `rows`, `None` for NULL. Rows are counted from the block's first, and ascend,
-    /// perhaps with repetitions. Cheaper than [`BlockColumn::decode`] while they are a part of their vectors only.
+    /// Calls `f` with the string of each of `rows`, `None` for NULL. Rows are counted from the
+    /// block's first, and ascend, with possible repetitions. Cheaper than [`BlockColumn::decode`]
+    /// if they are only a part of their vectors.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the stored values do not make sense, or a row is none of the block's.
+    /// [`Error::Corrupt`] if the stored values are invalid, or a row is out of range.
     pub fn texts_at(&self, rows: &[u16], mut f: impl FnMut(Option<&str>)) -> Result<(), Error> {
         for run in rows.chunk_by(|a, b| usize::from(*a) / VECTOR_ROWS == usize::from(*b) / VECTOR_ROWS) {
             let outcome = match self.encoding {
@@ -315,7 +321,7 @@ impl BlockColumn {
         Ok(())
     }
 
-    /// Rows of one vector: its lengths are unpacked, and added up as far as the last of them.
+    /// Does this for rows of one vector: unpacks its lengths, and sums them up to the last row.
     fn plain_texts_at(&self, rows: &[u16], f: &mut impl FnMut(Option<&str>)) -> Result<(), String> {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
         if usize::from(*last) >= self.rows {
@@ -323,7 +329,7 @@ impl BlockColumn {
         }
         let vector = usize::from(*first) / VECTOR_ROWS;
         let bytes: &[u8] = self.chunks[chunk::TEXT].as_deref().map_or(&[], |text| text);
-        // SAFETY: `check_text` found the whole chunk to be UTF-8 when the block was put together.
+        // SAFETY: `check_text` found the whole chunk to be UTF-8 when the block was created.
         let text = unsafe { std::str::from_utf8_unchecked(bytes) };
         let mut lengths: Values = [0; VECTOR_ROWS];
         if let Some(stored) = &self.chunks[chunk::VALUES] {
@@ -345,7 +351,7 @@ impl BlockColumn {
         Ok(())
     }
 
-    /// Calls `f` with start and length of each text.
+    /// Calls `f` with start and length of each string.
     fn for_each_text(&self, rows: &Range<usize>, mut f: impl FnMut(usize, usize)) {
         let mut lengths: Values = [0; VECTOR_ROWS];
         for vector in vectors(rows) {
@@ -362,7 +368,7 @@ impl BlockColumn {
         }
     }
 
-    /// Texts lie one after the other, fill the chunk, and are UTF-8 each.
+    /// Checks that strings lie one after the other, fill the chunk, and are UTF-8 each.
     fn check_text(&self) -> Result<(), String> {
         if self.base < 0 || self.base > i64::from(u32::MAX) {
             return Err("its least length makes no sense".into());
@@ -383,7 +389,7 @@ impl BlockColumn {
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     pub(crate) entries: Entries,
-    /// Of keys: what codes stand for, for who looks them up, made when somebody does.
+    /// The integers of the codes of a dictionary of keys, created on first use.
     codes: OnceLock<CodeTable>,
 }
 
@@ -394,6 +400,7 @@ pub(crate) enum Entries {
 }
 
 impl Dictionary {
+    /// Parses a dictionary. The error describes the damage.
     pub fn parse(info: &ColumnInfo, entries: usize, bytes: AlignedBuf) -> Result<Self, String> {
         if !info.column_type.is_text() {
             let keys: Vec<i64> = bytes.as_chunks::<8>().0.iter().map(|key| i64::from_le_bytes(*key)).collect();
@@ -421,7 +428,7 @@ impl Dictionary {
         Ok(Self { entries: Entries::Texts { views, text }, codes: OnceLock::new() })
     }
 
-    /// What the codes stand for, if those are keys.
+    /// Returns the table of the codes, if the dictionary has keys.
     pub fn code_table(&self) -> Option<CodeTable> {
         match &self.entries {
             Entries::Keys(keys) => Some(self.codes.get_or_init(|| CodeTable::new(keys)).clone()),
@@ -430,7 +437,8 @@ impl Dictionary {
     }
 }
 
-/// Arrow's view of a text in buffer 0: its length, then all of it up to 12 bytes, or 4 bytes of it and its place.
+/// Returns Arrow's view of a string in buffer 0: its length, then all of it up to 12 bytes, or 4
+/// bytes of it and its offset.
 fn view(text: &[u8], start: usize, length: usize) -> u128 {
     let Some(bytes) = text.get(start..start + length) else { return 0 };
     let mut view = [0u8; 16];
@@ -444,10 +452,10 @@ fn view(text: &[u8], start: usize, length: usize) -> u128 {
     u128::from_le_bytes(view)
 }
 
-/// A chunk as an Arrow buffer that keeps it alive.
+/// Returns a chunk as an Arrow buffer that keeps it alive.
 fn buffer(chunk: &StoredBytes) -> Buffer {
     let start = NonNull::from(&chunk[..]).cast::<u8>();
-    // SAFETY: the bytes stay where they are, and are not written, for as long as the Arc given along lives.
+    // SAFETY: the bytes stay in place, and are not written, as long as the given Arc lives.
     unsafe { Buffer::from_custom_allocation(start, chunk.len(), Arc::clone(chunk.buffer()) as _) }
 }
 
@@ -459,7 +467,7 @@ fn words_of(plane: &StoredBytes, width: u32, vector: usize) -> &[u32] {
     &plane.words()[vector * vector_words(width)..][..vector_words(width)]
 }
 
-/// Bits of whole vectors from lane geometry into row order.
+/// Converts the bits of whole vectors from lane geometry to row order.
 fn bits_in_order(lanes: &[u32], rows: &Range<usize>) -> BooleanBuffer {
     let mut words: Vec<u32> = Vec::with_capacity(vectors(rows).len() * LANES);
     for vector in vectors(rows) {
@@ -471,7 +479,8 @@ fn bits_in_order(lanes: &[u32], rows: &Range<usize>) -> BooleanBuffer {
     BooleanBuffer::new(Buffer::from_vec(words), 0, rows.len())
 }
 
-/// Decimals and timestamps carry parameters in their Arrow type that the native type does not.
+/// Adds the parameters of decimals and timestamps, which the native type does not have, to the
+/// Arrow type.
 trait IntoDataOf {
     fn into_data_of(self, column_type: &ColumnType) -> arrow_data::ArrayData;
 }

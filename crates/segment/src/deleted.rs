@@ -1,39 +1,41 @@
-//! Rows of a segment that are deleted: a bit per row, by block and vector.
+//! Deleted rows of a segment: a bit per row, by block and vector.
 //!
-//! A segment never changes; which of its rows are gone is kept beside it, in versions. A version never changes either:
-//! one with more rows shares the blocks that they are not in, so that deleting a few rows costs a few bitmaps, however
-//! many are deleted already, and whoever reads an older version goes on reading it.
+//! A segment never changes. Its deleted rows are kept beside it, in versions. A version never
+//! changes either: one with more rows shares the blocks without new ones. So deleting a few rows
+//! costs a few bitmaps, regardless of the number of deleted rows, and a reader of an older version
+//! continues to use it.
 
 use std::sync::Arc;
 
 use crate::packed::{LANES, Mask, VECTOR_ROWS};
 
-/// Deleted rows of one block. At least one is.
+/// Deleted rows of one block. There is at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletedBlock {
-    /// Of each vector up to the last that has some.
+    /// The mask of each vector up to the last that has some.
     vectors: Vec<Mask>,
     count: usize,
 }
 
 impl DeletedBlock {
-    /// How many there are.
+    /// Returns the number of deleted rows.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether a row, counted from the block's first, is one of them.
+    /// Returns true if a row, counted from the block's first, is deleted.
     pub fn has(&self, row: usize) -> bool {
         let vector = self.vectors.get(row / VECTOR_ROWS);
         vector.is_some_and(|mask| mask[row % VECTOR_ROWS / LANES] >> (row % LANES) & 1 == 1)
     }
 
-    /// A bit for each row of a vector, 1 if it is one of them; `None` if none is.
+    /// Returns a bit for each row of a vector, 1 if the row is deleted, or `None` for a vector
+    /// behind the last one with deleted rows.
     pub fn vector(&self, vector: usize) -> Option<&Mask> {
         self.vectors.get(vector)
     }
 
-    /// The rows, ascending.
+    /// Returns the rows, ascending.
     pub fn rows(&self) -> impl Iterator<Item = u16> {
         let words = self.vectors.iter().flatten().enumerate().filter(|(_, word)| **word != 0);
         words.flat_map(|(at, word)| {
@@ -58,18 +60,19 @@ impl DeletedBlock {
 /// Deleted rows of a segment. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletedRows {
-    /// Of each block up to the last that has some.
+    /// The deleted rows of each block up to the last that has some.
     blocks: Vec<Option<Arc<DeletedBlock>>>,
     count: u64,
 }
 
 impl DeletedRows {
-    /// These rows, by block and counted from its first, in any order; a row may come again.
+    /// Creates the set of these rows, by block and counted from its first, in any order. Rows may
+    /// repeat.
     pub fn new(rows: impl IntoIterator<Item = (usize, u16)>) -> Self {
         Self::default().with(rows)
     }
 
-    /// These rows as well.
+    /// Returns the set with these rows added.
     #[must_use]
     pub fn with(&self, rows: impl IntoIterator<Item = (usize, u16)>) -> Self {
         let mut all = self.clone();
@@ -77,7 +80,7 @@ impl DeletedRows {
             if all.blocks.len() <= block {
                 all.blocks.resize(block + 1, None);
             }
-            // Copied once: from then on it is this version's own.
+            // Copied once: from then on the block belongs to this version.
             let block = Arc::make_mut(all.blocks[block].get_or_insert_default());
             let before = block.count;
             block.add(row);
@@ -86,27 +89,27 @@ impl DeletedRows {
         all
     }
 
-    /// How many there are.
+    /// Returns the number of deleted rows.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Those of a block; `None` if there are none.
+    /// Returns the deleted rows of a block, or `None` if there are none.
     pub fn block(&self, block: usize) -> Option<&Arc<DeletedBlock>> {
         self.blocks.get(block)?.as_ref()
     }
 
-    /// Whether a row of a block is one of them.
+    /// Returns true if a row of a block is deleted.
     pub fn has(&self, block: usize, row: usize) -> bool {
         self.block(block).is_some_and(|block| block.has(row))
     }
 
-    /// Blocks that have some, by their numbers.
+    /// Returns the blocks that have deleted rows, with their numbers.
     pub fn blocks(&self) -> impl Iterator<Item = (usize, &Arc<DeletedBlock>)> {
         self.blocks.iter().enumerate().filter_map(|(number, block)| Some((number, block.as_ref()?)))
     }
 
-    /// The rows, ascending, by block and counted from its first.
+    /// Returns the rows, ascending, by block and counted from its first.
     pub fn rows(&self) -> impl Iterator<Item = (usize, u16)> {
         self.blocks().flat_map(|(number, block)| block.rows().map(move |row| (number, row)))
     }

@@ -1,47 +1,47 @@
-//! What can be wrong with a segment, and where.
+//! Errors of segments, with their location.
 
 /// The result of reading or writing a segment.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// An error of a segment.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The storage below failed.
     #[error(transparent)]
     Io(#[from] onehop_io::Error),
 
-    /// The storage below failed over a block.
+    /// The storage below failed to read a block.
     #[error("{source} ({place})")]
     Read {
         /// Column and block.
         place: Place,
-        /// What was attempted, on which file and where in it, and what the system said.
+        /// The operation, the file, the offset, and the system's error.
         source: onehop_io::Error,
     },
 
-    /// Stored bytes are not what was written.
+    /// Stored bytes are not those that were written.
     #[error("{file} is corrupt: {place}: {reason}")]
     Corrupt {
         /// The file.
         file: String,
         /// Footer, column and block ...
         place: Place,
-        /// What does not fit.
+        /// The inconsistency.
         reason: String,
     },
 
-    /// The file is a segment of a format this build does not know.
+    /// The file is a segment of a format that this build does not know.
     #[error("{file} is a segment of format {found}, and this build reads format {known}")]
     Version {
         /// The file.
         file: String,
-        /// Its format.
+        /// The format of the file.
         found: u32,
-        /// Ours.
+        /// The format of this build.
         known: u32,
     },
 
-    /// The file is a segment of our format with an addition that this build does not know.
+    /// The file is a segment of this format with a feature that this build does not know.
     #[error(
         "{file} was written by a newer onehop: reading it needs feature bit {bit} of the segment format, which this build does not know"
     )]
@@ -52,7 +52,7 @@ pub enum Error {
         bit: u32,
     },
 
-    /// A column's type has no place in the format.
+    /// The format cannot store a column's type.
     #[error("column \"{column}\" has type {data_type}, which tables cannot store{}", hint(.data_type))]
     Type {
         /// The column.
@@ -66,11 +66,11 @@ pub enum Error {
     Value {
         /// The column.
         column: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 
-    /// A column that takes no NULL is to have one.
+    /// A NOT NULL column got a NULL.
     #[error("a value of column \"{column}\" does not fit: NULL in a NOT NULL column")]
     Null {
         /// The column.
@@ -98,7 +98,7 @@ fn hint(data_type: &arrow_schema::DataType) -> &'static str {
     }
 }
 
-/// Where in a segment.
+/// A location in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The first page or the trailer.

@@ -1,7 +1,8 @@
-//! Hot loops compiled for several instruction sets, the best chosen at run time.
+//! Hot loops compiled for several instruction sets, the best one selected at run time.
 //!
-//! The body is ordinary Rust that the compiler vectorises; each copy only has other features switched on. A body must
-//! not call functions that are not inlined into it, or those run without the features.
+//! The body is ordinary Rust that the compiler vectorises. Each copy only enables other features. A
+//! body must not call functions that are not inlined into it, because those run without the
+//! features.
 
 /// Declares a function whose body is compiled for AVX-512, AVX2 and the baseline.
 #[macro_export]
@@ -27,11 +28,11 @@ macro_rules! per_isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
                 {
-                    // SAFETY: the features were found just above.
+                    // SAFETY: the features were detected just above.
                     return unsafe { avx512($($arg),*) };
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: the feature was found just above.
+                    // SAFETY: the feature was detected just above.
                     return unsafe { avx2($($arg),*) };
                 }
             }

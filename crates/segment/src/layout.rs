@@ -1,19 +1,22 @@
-//! The bytes of a segment file, record by record. `docs/internals/segment-format.md` has the picture.
+//! The bytes of a segment file, record by record. `docs/internals/segment-format.md` has a diagram.
 //!
 //! ```text
 //! 0        Header, then zeroes to 4096
-//! 4096     per column: dictionary | validity chunks | stream 1 chunks | stream 2 chunks | stream 3 chunks
-//!          each chunk (one block of one stream) and each dictionary starts on a page; all else is zeroes
-//! F        Footer: FooterHead | ColumnRecord x columns | BlockRecord x columns x blocks, by column | names
+//! 4096     per column: dictionary | validity chunks | stream 1 chunks | stream 2 chunks
+//!          | stream 3 chunks
+//!          each chunk (one block of one stream) and each dictionary starts on a page;
+//!          all else is zeroes
+//! F        Footer: FooterHead | ColumnRecord x columns | BlockRecord x columns x blocks, by column
+//!          | names
 //! end-64   Trailer
 //! ```
 //! Little-endian throughout. A reader starts at the trailer; a file without one was never finished.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The format this build writes, and the only one it reads.
+/// The format that this build writes, and the only one it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// The bit of [`Trailer::features`] that says that [`FooterHead::origin`] is filled in.
+/// The bit of [`Trailer::features`] that is set if [`FooterHead::origin`] is filled in.
 pub const FEATURE_ORIGIN: u64 = 1;
 /// The bits of [`Trailer::features`] that this build knows.
 pub const KNOWN_FEATURES: u64 = FEATURE_ORIGIN;
@@ -38,9 +41,9 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Trailer {
-    /// Where the footer starts.
+    /// The offset of the footer.
     pub footer_offset: u64,
-    /// Its length.
+    /// The length of the footer.
     pub footer_bytes: u64,
     /// The length of the whole file, this record included.
     pub file_bytes: u64,
@@ -48,8 +51,9 @@ pub struct Trailer {
     pub features: u64,
     /// CRC-32C of the footer.
     pub footer_crc: u32,
-    /// CRC-32C of this record, with this field as zero. By way of `footer_crc`, and of the checksums that the footer has
-    /// of every dictionary and chunk, it depends on everything stored: catalogs know a segment by it.
+    /// CRC-32C of this record, with this field as zero. Through `footer_crc`, and the footer's
+    /// checksums of every dictionary and chunk, it depends on all stored bytes: catalogs identify a
+    /// segment by it.
     pub trailer_crc: u32,
     /// Zero.
     pub reserved: [u32; 2],
@@ -61,37 +65,39 @@ pub struct Trailer {
     pub magic: [u8; 8],
 }
 
-/// What the footer starts with.
+/// The beginning of the footer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FooterHead {
-    /// Rows in the segment.
+    /// The number of rows in the segment.
     pub rows: u64,
-    /// Columns.
+    /// The number of columns.
     pub columns: u32,
-    /// Blocks per column.
+    /// The number of blocks per column.
     pub blocks: u32,
-    /// Rows in every block but the last: a multiple of [`FooterHead::vector_rows`].
+    /// The rows in every block except the last: a multiple of [`FooterHead::vector_rows`].
     pub block_rows: u32,
-    /// 1,024: the lane geometry, spelled out so that nobody misreads it.
+    /// 1,024: the lane geometry, stored explicitly to avoid misreading.
     pub vector_rows: u32,
     /// 32.
     pub lanes: u32,
-    /// Length of the names at the end of the footer.
+    /// The length of the names at the end of the footer.
     pub names_bytes: u32,
-    /// Who wrote it, if the file has [`FEATURE_ORIGIN`]; zero if not.
+    /// The writer, if the file has [`FEATURE_ORIGIN`], otherwise zero.
     pub origin: OriginRecord,
 }
 
-/// Which database a segment was written for, and when in its history. Nothing that a query reads depends on it.
+/// The database that a segment was written for, and the time in its history. Query results do not
+/// depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OriginRecord {
-    /// The database, by the random bits that it got when it was made.
+    /// The random identifier that the database got when it was created.
     pub database: [u8; 16],
-    /// The session of writing in which the segment was made, by random bits of its own.
+    /// The random identifier of the writing session in which the segment was made.
     pub life: u64,
-    /// The generation of the catalog then: the segment was committed in a later one, or never.
+    /// The generation of the catalog at that time: the segment was committed in a later one, or
+    /// never.
     pub generation: u64,
 }
 
@@ -99,39 +105,39 @@ pub struct OriginRecord {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ColumnRecord {
-    /// Least value of the column, as in [`BlockRecord::min`].
+    /// The least value of the column, as in [`BlockRecord::min`].
     pub min: [u8; 16],
-    /// Greatest value.
+    /// The greatest value.
     pub max: [u8; 16],
-    /// Where the dictionary starts, if there is one.
+    /// The offset of the dictionary, if there is one.
     pub dictionary_offset: u64,
-    /// Its length: 8 bytes an entry, or (entries + 1) 4-byte offsets and the text.
+    /// Its length: 8 bytes an entry, or (entries + 1) 4-byte offsets and the strings.
     pub dictionary_bytes: u64,
-    /// Rows that are NULL.
+    /// The number of rows that are NULL.
     pub null_count: u64,
-    /// Entries of the dictionary, in ascending order.
+    /// The number of entries of the dictionary, which are in ascending order.
     pub dictionary_entries: u32,
     /// CRC-32C of the dictionary.
     pub dictionary_crc: u32,
-    /// The column's name, in the names.
+    /// The offset of the column's name, in the names.
     pub name_offset: u32,
     /// Its length.
     pub name_bytes: u32,
-    /// A timestamp's zone, in the names.
+    /// The offset of a timestamp's zone, in the names.
     pub zone_offset: u32,
     /// Its length; 0 for none.
     pub zone_bytes: u32,
     /// A code of [`TypeCode`].
     pub type_code: u8,
-    /// Digits of a decimal.
+    /// The digits of a decimal.
     pub precision: u8,
-    /// Scale of a decimal.
+    /// The scale of a decimal.
     pub scale: i8,
     /// Timestamp unit: 0 s, 1 ms, 2 us, 3 ns.
     pub unit: u8,
     /// A code of [`EncodingCode`].
     pub encoding: u8,
-    /// Bits of a packed value, code or length in this segment; bytes of a plain one.
+    /// The bits of a packed value, code or length in this segment, or the bytes of a plain one.
     pub width: u8,
     /// 1 if the column admits NULL.
     pub nullable: u8,
@@ -141,21 +147,22 @@ pub struct ColumnRecord {
     pub reserved: [u64; 5],
 }
 
-/// One block of one column: its zone map entry, and where its chunks are.
+/// One block of one column: its zone map entry, and the locations of its chunks.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockRecord {
-    /// The least value that is not NULL: a 128-bit key, or the first 16 bytes of a text.
+    /// The least value that is not NULL: a 128-bit key, or the first 16 bytes of a string.
     pub min: [u8; 16],
-    /// The greatest.
+    /// The greatest value.
     pub max: [u8; 16],
-    /// Added to packed values; the value itself in a block without chunks.
+    /// Added to packed values. The value itself in a block without chunks.
     pub base: i64,
-    /// Rows that are NULL.
+    /// The number of rows that are NULL.
     pub null_count: u32,
     /// Bits of [`flags`].
     pub flags: u32,
-    /// Validity; values, codes or lengths; the high plane or anchors; text. A chunk of 0 bytes is not stored.
+    /// Validity; values, codes or lengths; the high plane or anchors; string bytes. A chunk of 0
+    /// bytes is not stored.
     pub chunks: [ChunkRecord; 4],
     /// Zero.
     pub reserved: [u64; 2],
@@ -165,7 +172,7 @@ pub struct BlockRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ChunkRecord {
-    /// Where it starts: on a page.
+    /// The offset, on a page.
     pub offset: u64,
     /// Its length.
     pub bytes: u32,
@@ -175,13 +182,13 @@ pub struct ChunkRecord {
 
 /// Bits that describe `min` and `max`.
 pub mod flags {
-    /// There is a value that is not NULL, so `min` and `max` mean something.
+    /// There is a value that is not NULL, so `min` and `max` are valid.
     pub const HAS_VALUES: u32 = 1;
     /// `min` is the whole least value, not only its start.
     pub const MIN_WHOLE: u32 = 2;
     /// `max` is the whole greatest value, not only its start.
     pub const MAX_WHOLE: u32 = 4;
-    /// Every flag a reader knows.
+    /// All known flags.
     pub const ALL: u32 = 7;
 }
 
@@ -193,13 +200,13 @@ pub mod chunk {
     pub const VALUES: usize = 1;
     /// The high plane of values wider than 32 bits.
     pub const HIGH: usize = 2;
-    /// Of text: a 4-byte start per vector, into [`TEXT`].
+    /// For strings: a 4-byte start per vector, into [`TEXT`].
     pub const ANCHORS: usize = 2;
-    /// The bytes of a text block, row after row.
+    /// The bytes of a string block, row after row.
     pub const TEXT: usize = 3;
 }
 
-/// How a column is stored.
+/// The encoding of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EncodingCode {
@@ -207,14 +214,14 @@ pub enum EncodingCode {
     Packed = 0,
     /// Codes of a sorted dictionary, bit-packed.
     Dictionary = 1,
-    /// Values as they are, in row order.
+    /// Unencoded values, in row order.
     Plain = 2,
     /// Bit-packed lengths, a start per vector, and the bytes.
     Text = 3,
 }
 
 impl EncodingCode {
-    /// The encoding with this code.
+    /// Returns the encoding with this code.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::Packed, Self::Dictionary, Self::Plain, Self::Text].into_iter().find(|e| *e as u8 == code)
     }

@@ -1,16 +1,17 @@
 //! Immutable columnar segment files.
 //!
-//! A segment holds up to [`MAX_SEGMENT_ROWS`] rows. Each column lies together, cut into blocks of [`BLOCK_ROWS`] rows,
-//! each block's bytes on pages of their own, so that a run of blocks is one large direct read with nothing to decode
-//! on the way. Values are packed in one lane geometry ([`packed`]) at one width per column and segment, which both
-//! processors unpack in registers. Every block has a zone map entry ([`Zone`]) that rules it out without I/O, and
-//! every stored byte that is used has a checksum that is verified before it is.
+//! A segment holds up to [`MAX_SEGMENT_ROWS`] rows. Each column is contiguous, divided into blocks
+//! of [`BLOCK_ROWS`] rows. Each block's bytes are on pages of their own, so that a run of blocks is
+//! one large direct read without decoding. Values are packed in one lane geometry ([`packed`]) at
+//! one width per column and segment, which both processors unpack in registers. Every block has a
+//! zone map entry ([`Zone`]) that rules it out without I/O. Every stored byte has a checksum that
+//! is verified before use.
 //!
 //! Invariants:
-//! - A [`Segment`] never returns wrong rows: what does not match its checksum, or does not make sense although it does
-//!   (an offset outside of the file, a code outside of the dictionary), is [`Error::Corrupt`], with file, column and
-//!   block.
-//! - Zones may be wider than the values they stand for, never narrower.
+//! - A [`Segment`] never returns wrong rows. Bytes that do not match their checksum, and valid
+//!   bytes that are inconsistent (an offset outside of the file, a code outside of the dictionary),
+//!   are [`Error::Corrupt`], with file, column and block.
+//! - Zones may be wider than their values, never narrower.
 
 mod ahead;
 mod blocks;
@@ -51,7 +52,7 @@ pub use types::ColumnType;
 pub use writer::{SegmentOptions, SegmentWriter, Written};
 pub use zone::{Comparison, Predicate, Value, Zone};
 
-/// Rows in a block: the unit of encoding, skipping and scheduling.
+/// The rows in a block: the unit of encoding, skipping and scheduling.
 pub const BLOCK_ROWS: usize = 65_536;
-/// Rows in a segment, at most.
+/// The maximum number of rows in a segment.
 pub const MAX_SEGMENT_ROWS: u64 = 1 << 24;

@@ -1,41 +1,42 @@
-//! The packed layout, fixed for good: every column of a segment shares this lane geometry.
+//! The packed layout, which is permanent: every column of a segment shares this lane geometry.
 //!
 //! ```text
 //! a vector: 1,024 rows over 32 lanes           row 32*i + lane is value i of its lane
 //! a packed vector of width W: 32*W words       word w of a lane lies at [w*32 + lane]
 //!
 //!            lane 0      lane 1    ...  lane 31
-//! word 0   [row 0,32..][row 1,33..] ... [row 31,63..]     value i of a lane starts at its bit i*W,
-//! word 1   [    ...   ][    ...   ] ... [    ...     ]    low bits first, and may straddle two words
+//! word 0   [row 0,32..][row 1,33..] ... [row 31,63..]   value i of a lane starts at its bit i*W,
+//! word 1   [    ...   ][    ...   ] ... [    ...     ]  low bits first, and may straddle two words
 //! ...
 //! word W-1
 //! ```
 //!
-//! Why this one: a GPU warp reads 32 neighbouring words at once and its thread `lane` meets the same rows in every
-//! column; a CPU unpacks 32 lanes with the same shift and mask, so that plain loops vectorise at any register width and
-//! rows come out in their natural order. Width 1 is a bitmap whose word is the live mask of a lane. Width 32 is the
-//! natural order itself. Values wider than 32 bits are two planes: the low 32 bits, and the rest.
+//! Reasons: a GPU warp reads 32 neighbouring words at once and its thread `lane` gets the same rows
+//! in every column. A CPU unpacks 32 lanes with the same shift and mask, so that plain loops
+//! vectorise at any register width and rows come out in their natural order. Width 1 is a bitmap
+//! whose word is the live mask of a lane. Width 32 is the natural order itself. Values wider than
+//! 32 bits are two planes: the low 32 bits, and the rest.
 
 use std::sync::LazyLock;
 
-/// Rows in a vector.
+/// The rows in a vector.
 pub const VECTOR_ROWS: usize = 1024;
-/// Lanes of a vector.
+/// The lanes of a vector.
 pub const LANES: usize = 32;
-/// Values of a vector in one lane.
+/// The values of a vector in one lane.
 pub const LANE_VALUES: usize = VECTOR_ROWS / LANES;
 
-/// Words in a cache line.
+/// The words in a cache line.
 const LINE_WORDS: usize = 16;
 
 const _: () = assert!(LANES * LANE_VALUES == VECTOR_ROWS && LANE_VALUES == u32::BITS as usize);
 
-/// Words in a packed vector of this width.
+/// Returns the words in a packed vector of this width.
 pub const fn vector_words(width: u32) -> usize {
     LANES * width as usize
 }
 
-/// The least width that holds `value`.
+/// Returns the least width that holds `value`.
 pub const fn width_of(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
@@ -48,7 +49,7 @@ pub type Mask = [u32; LANE_VALUES];
 
 type Unpack = fn(&[u32], &mut Values);
 type Pack = fn(&Values, &mut [u32]);
-/// Limits as the least value and how far the greatest is from it, both within the width.
+/// The limits are the least value and its distance to the greatest, both within the width.
 type Within = fn(&[u32], u32, u32, &mut Mask);
 
 /// Unpacks one vector of `width` <= 32 bits. `packed` holds exactly [`vector_words`] words.
@@ -57,13 +58,14 @@ pub fn unpack(width: u32, packed: &[u32], out: &mut Values) {
     KERNELS.unpack[width as usize](packed, out);
 }
 
-/// Packs one vector into `width` <= 32 bits; higher bits of the values must be zero.
+/// Packs one vector into `width` <= 32 bits. Higher bits of the values must be zero.
 pub fn pack(width: u32, values: &Values, packed: &mut [u32]) {
     assert_eq!(packed.len(), vector_words(width));
     KERNELS.pack[width as usize](values, packed);
 }
 
-/// Which values of a packed vector lie within `min..=max`: unpacked in registers, compared, and never written.
+/// Computes a mask of the values of a packed vector within `min..=max`. Values are unpacked in
+/// registers, compared, and never written.
 pub fn within(width: u32, packed: &[u32], min: u32, max: u32, out: &mut Mask) {
     assert_eq!(packed.len(), vector_words(width));
     let max = max.min(mask(width));
@@ -74,7 +76,7 @@ pub fn within(width: u32, packed: &[u32], min: u32, max: u32, out: &mut Mask) {
     KERNELS.within[width as usize](packed, min, max - min, out);
 }
 
-/// One value of a packed vector: for the few rows that are left.
+/// Returns one value of a packed vector: for the few rows that are left.
 #[inline]
 pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
     if width == 0 {
@@ -83,15 +85,15 @@ pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
     let (value, lane) = (row / LANES, row % LANES);
     let (word, shift) = (value * width as usize / 32, value * width as usize % 32);
     let low = u64::from(packed[word * LANES + lane]);
-    // The next word, or the same again: whether the value straddles two is anybody's guess, and the mask removes
-    // what is not its own.
+    // The next word, or the same again: a branch on straddling would be unpredictable, and the mask
+    // removes foreign bits.
     let next = word + usize::from(shift + width as usize > 32);
     let high = u64::from(packed[next * LANES + lane]);
     (((high << 32) | low) >> shift) as u32 & mask(width)
 }
 
-/// The values of single rows of packed vectors that lie one after the other in `words`; rows are counted from the first
-/// vector's first.
+/// Returns the values of single rows of packed vectors that lie one after the other in `words`.
+/// Rows are counted from the first vector's first.
 pub fn pick(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
     let vectors = words.len().checked_div(vector_words(width)).unwrap_or(usize::MAX);
     let last = rows.iter().fold(0, |last, row| last.max(*row));
@@ -109,25 +111,25 @@ pub fn pick(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
     pick_portable(width, words, rows, out);
 }
 
-/// Has words brought near that are about to be read. They may lie beyond what there is.
+/// Prefetches words that are about to be read. They may lie out of bounds.
 #[inline]
 pub fn prefetch_words(words: &[u32], from: usize, count: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (from..from + count).step_by(LINE_WORDS) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 has it, and it reads nothing, wherever it is told to look.
+        // SAFETY: every x86-64 has it, and it reads nothing, at any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (words, from, count);
 }
 
-/// Has the words of single rows, which [`pick`] is about to read, brought near.
+/// Prefetches the words of single rows that [`pick`] is about to read.
 pub fn prefetch(width: u32, words: &[u32], rows: &[u16]) {
     #[cfg(target_arch = "x86_64")]
     for row in rows {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 has it, and it reads nothing, wherever it is told to look.
+        // SAFETY: every x86-64 has it, and it reads nothing, at any address.
         let bring = |word: *const u32| unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) };
         let (value, lane) = (usize::from(*row) / LANES, usize::from(*row) % LANES);
         let bit = value * width as usize;
@@ -148,10 +150,11 @@ fn pick_portable(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
     }
 }
 
-/// 16 rows at a time: rows that lie far apart are cache misses that do not wait for each other.
+/// Picks 16 rows at a time: rows that lie far apart are cache misses that do not wait for each
+/// other.
 ///
 /// # Safety
-/// `words` has all vectors that `rows` lie in, and `width` is 1 to 32.
+/// `words` has all vectors that contain `rows`, and `width` is 1 to 32.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn pick_avx512(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
@@ -162,14 +165,15 @@ unsafe fn pick_avx512(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) 
     let values = |rows: &[u16; AT_ONCE]| {
         // SAFETY: 16 rows are read from an array of 16.
         let rows = _mm512_cvtepu16_epi32(unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) });
-        // Of every 32 rows, value `i` of each lane begins at bit i * width: so do, over all vectors, words and rows.
+        // Value `i` of each lane begins at bit i * width of every 32 rows. This holds for words and
+        // rows over all vectors.
         let bit = _mm512_mullo_epi32(_mm512_srli_epi32::<5>(rows), widths);
         let shift = _mm512_and_si512(bit, set(31));
         let lane = _mm512_and_si512(rows, set(31));
         let word = _mm512_or_si512(_mm512_andnot_si512(set(31), bit), lane);
         let straddles = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(shift, widths), all_bits);
-        // SAFETY: the caller says that the rows' vectors are there; the second word of a value that straddles two lies
-        // in its own vector.
+        // SAFETY: the caller guarantees the rows' vectors; the second word of a value that
+        // straddles two lies in its own vector.
         let (low, high) = unsafe {
             let (base, next) = (words.as_ptr().cast(), _mm512_add_epi32(word, all_bits));
             let low = _mm512_i32gather_epi32::<4>(word, base);
@@ -205,7 +209,7 @@ fn unpack_body<const W: usize>(packed: &[u32], out: &mut Values) {
     }
 }
 
-/// The 32 values at place `value` of every lane, which are neighbouring rows.
+/// Returns the 32 values at index `value` of every lane, which are neighbouring rows.
 #[inline(always)]
 fn neighbours<const W: usize>(packed: &[u32], value: usize) -> [u32; LANES] {
     let mut row = [0; LANES];
@@ -237,8 +241,9 @@ fn within_body<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Ma
     }
 }
 
-/// As [`within_body`]: the comparison of 16 values is a mask already. They are compared at the upper end of a word. What
-/// lies below them there stays, for it decides nothing: the limits are such that it may be anything.
+/// Computes the same as [`within_body`]: the comparison of 16 values is a mask already. They are
+/// compared at the upper end of a word. The bits below them stay, because they do not affect the
+/// result: the limits allow any bits there.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512vbmi2")]
@@ -349,7 +354,7 @@ macro_rules! for_features {
             fn with_features<const W: usize>(packed: &[u32], out: &mut Values) {
                 unpack_body::<W>(packed, out);
             }
-            // SAFETY: `Kernels::detect` hands this function out only after it found the features.
+            // SAFETY: `Kernels::detect` returns this function only after it detected the features.
             unsafe { with_features::<W>(packed, out) }
         }
 
@@ -380,14 +385,15 @@ for_features!(unpack_avx512, pack_avx512, within_avx512, "avx512f,avx512vl");
 
 #[cfg(target_arch = "x86_64")]
 fn within_vbmi2<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
-    // SAFETY: `Kernels::detect` hands this function out only after it found the features.
+    // SAFETY: `Kernels::detect` returns this function only after it detected the features.
     unsafe { within_512::<W>(packed, min, span, out) }
 }
 
-/// A bitmap of 1,024 rows in lane geometry to one in row order: word i holds rows 32*i to 32*i+31, low bit first.
+/// Converts a bitmap of 1,024 rows in lane geometry to one in row order: word i holds rows 32*i to
+/// 32*i+31, low bit first.
 ///
-/// Both are the same 32x32 bit matrix, once by columns and once by rows, so this is a transposition and its own
-/// inverse (Warren, Hacker's Delight, 7-3: swap ever smaller off-diagonal squares).
+/// Both are the same 32x32 bit matrix, once by columns and once by rows, so this is a transposition
+/// and its own inverse (Warren, Hacker's Delight, 7-3: swap ever smaller off-diagonal squares).
 pub fn transpose(bits: &mut [u32; LANES]) {
     let mut size = 16;
     let mut mask = 0x0000_ffff_u32;
@@ -414,7 +420,7 @@ mod tests {
         (x >> 29) as u32 & mask(width)
     }
 
-    /// The layout by its definition, bit by bit.
+    /// Packs by the definition of the layout, bit by bit.
     fn pack_by_definition(width: u32, values: &Values) -> Vec<u32> {
         let mut packed = vec![0u32; vector_words(width)];
         for (row, value) in values.iter().enumerate() {

@@ -1,27 +1,29 @@
-//! Where packed values lie in the file, for those who read, verify and unpack them by themselves: a device, a benchmark.
+//! The locations of packed values in the file, for callers that read, verify and unpack them by
+//! themselves: a device, a benchmark.
 //!
-//! Nothing is read here, and what is found at the place has not been verified by anybody.
+//! This module reads nothing, and does not verify the bytes at a location.
 
 use crate::layout::{EncodingCode, chunk};
 use crate::reader::Segment;
 use crate::types::ColumnType;
 
-/// The codes of a block of a column, packed in lane geometry in up to 32 bits: `base` plus the code is the key, or, in
-/// columns with a dictionary, its number there.
+/// The codes of a block of a column, packed in lane geometry in up to 32 bits. `base` plus the code
+/// is the key, or, in columns with a dictionary, its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedPlace {
-    /// Where they start, on a page; `None` if every code is 0, and none is stored.
+    /// The offset of the codes, on a page, or `None` if every code is 0, and none is stored.
     pub offset: Option<u64>,
-    /// Bytes of them: whole vectors.
+    /// The bytes of the codes: whole vectors.
     pub bytes: usize,
-    /// Bits of a code.
+    /// The bits of a code.
     pub bits: u32,
-    /// Added to each.
+    /// Added to each code.
     pub base: i64,
 }
 
 impl Segment {
-    /// Where a block's codes lie; `None` if it is not stored in such, or has NULLs.
+    /// Returns the location of a block's codes, or `None` if the block is not stored as codes, or
+    /// has NULLs.
     pub fn packed_place(&self, column: usize, block: usize) -> Option<PackedPlace> {
         let (info, record) = (self.column(column), self.record(column, block));
         let is_packed = matches!(info.encoding, EncodingCode::Packed | EncodingCode::Dictionary);
@@ -36,60 +38,62 @@ impl Segment {
     }
 }
 
-/// Where a chunk lies, and what its bytes must add up to.
+/// The location of a chunk, and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPlace {
-    /// On a page.
+    /// The offset, on a page.
     pub offset: u64,
-    /// Whole vectors: padding is not among them.
+    /// The number of bytes: whole vectors, without padding.
     pub bytes: usize,
-    /// Their CRC-32C.
+    /// The CRC-32C of the bytes.
     pub crc: u32,
 }
 
-/// A block that is stored as integers, as the footer has it: all that it takes to read it, and to verify it as
-/// [`crate::BlockCache`] verifies what it reads, somewhere else than in the host's memory.
+/// A block that is stored as integers, as the footer describes it. It has all that is needed to
+/// read the block outside of the host's memory, and to verify it as [`crate::BlockCache`] verifies
+/// its reads.
 ///
-/// Whoever uses its bytes has to have found, of all chunks, their CRC; that as many bits of the validity are set as rows are
-/// not NULL; and that no value lies outside of `bounds`: of rows that are not NULL, or, of codes, of all rows.
+/// A user of its bytes must have verified the CRC of all chunks. The number of set validity bits
+/// must equal the number of rows that are not NULL. No value may lie outside of `bounds`: for keys,
+/// in rows that are not NULL; for codes, in all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlace {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Those that are NULL. If all are, nothing has to be read.
+    /// The number of NULL rows. If all are, nothing has to be read.
     pub null_count: usize,
-    /// Added to every value, wrapped around.
+    /// Added to every value, with wrap-around.
     pub base: i64,
-    /// Bits of a value in the low plane, and in the high one.
+    /// The bits of a value in the low plane, and in the high one.
     pub bits: [u32; 2],
-    /// Whether these are codes of the column's dictionary rather than keys.
+    /// True if these are codes of the column's dictionary rather than keys.
     pub is_code: bool,
     /// A bit per row, if some rows are NULL and others are not.
     pub validity: Option<ChunkPlace>,
-    /// The low 32 bits; `None` if every value is the base.
+    /// The low 32 bits, or `None` if every value is the base.
     pub low: Option<ChunkPlace>,
-    /// Those above, if there are any.
+    /// The bits above, if there are any.
     pub high: Option<ChunkPlace>,
-    /// The least and the greatest value that there may be: if the least is greater, there may be none.
+    /// The least and the greatest allowed value. If the least is greater, there may be none.
     pub bounds: (i64, i64),
 }
 
 impl BlockPlace {
-    /// Its chunks.
+    /// Returns the chunks.
     pub fn chunks(&self) -> impl Iterator<Item = ChunkPlace> + use<> {
         [self.validity, self.low, self.high].into_iter().flatten()
     }
 
-    /// Bytes of them.
+    /// Returns the bytes of the chunks.
     pub fn bytes(&self) -> usize {
         self.chunks().map(|chunk| chunk.bytes).sum()
     }
 }
 
-/// Those integers within 64 bits that lie between two others.
+/// Returns the 64-bit integers that lie between two others.
 fn within_64_bits((min, max): (i128, i128)) -> (i64, i64) {
     let (least, most) = (min.max(i64::MIN.into()), max.min(i64::MAX.into()));
-    // What lies outside altogether leaves nothing.
+    // A range that lies outside completely is empty.
     match (i64::try_from(least), i64::try_from(most)) {
         (Ok(least), Ok(most)) => (least, most),
         _ => (1, 0),
@@ -97,8 +101,9 @@ fn within_64_bits((min, max): (i128, i128)) -> (i64, i64) {
 }
 
 impl Segment {
-    /// Where a block lies, and what it has to be; `None` if it is not stored as integers, or if the footer alone shows that
-    /// something is wrong with it: whoever loads it is told what.
+    /// Returns the location of a block and the conditions on its bytes. Returns `None` if it is not
+    /// stored as integers, or if the footer alone shows that it is damaged: loading it reports the
+    /// damage.
     pub fn block_place(&self, column: usize, block: usize) -> Option<BlockPlace> {
         let (info, record) = (self.column(column), self.record(column, block));
         let is_code = match info.encoding {
@@ -113,7 +118,7 @@ impl Segment {
             is_there.then_some(ChunkPlace { offset: chunk.offset, bytes: chunk.bytes as usize, crc: chunk.crc })
         };
         let (validity, low, high) = (place(chunk::VALIDITY), place(chunk::VALUES), place(chunk::HIGH));
-        // As in `BlockColumn::low`: booleans that are all true whatever their chunk has.
+        // As in `BlockColumn::low`: booleans that are all true regardless of their chunk.
         if info.column_type == ColumnType::Boolean && record.base != 0 && low.is_some() {
             return None;
         }

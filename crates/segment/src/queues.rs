@@ -1,4 +1,5 @@
-//! What reads the files of segments when many reads are to be in flight: a ring past the page cache, threads elsewhere.
+//! Readers of segment files for many reads in flight: a ring past the page cache, otherwise
+//! threads.
 
 use std::io;
 use std::sync::Arc;
@@ -9,43 +10,50 @@ use onehop_io::{
 
 use crate::{Result, Segment};
 
-/// A read has neighbours with it until it is so long: what comes with it is wanted later than what it is begun for, and a
-/// disk that is at its best with a few MiB in flight has then enough of them (0.96 of the rate of 1 MiB front to back, where
-/// reads of two blocks of 512 KiB each gave 0.86).
+/// A read is combined with its neighbours up to this length. The neighbours are wanted later than
+/// the bytes it begins with. A disk that is fastest with a few MiB in flight has enough of them
+/// then (0.96 of the rate of 1 MiB front to back, compared with 0.86 for reads of two blocks of 512
+/// KiB each).
 pub(crate) const REQUEST_BYTES: usize = 512 << 10;
-/// Reads in flight in a ring, if they are short: there are no more of them than their device wants bytes.
+/// The maximum number of short reads in flight in a ring: the device's byte limit bounds longer
+/// ones.
 const DEPTH: usize = 64;
 
 /// Queues over the files of segments, by their numbers.
 pub(crate) struct Queues {
+    /// The queues.
     pub queues: Vec<Box<dyn Queue<LentBuf>>>,
-    /// What they are: `io_uring, host direct`.
+    /// Their kind: `io_uring, host direct`.
     pub way: String,
-    /// The files, to ask the page cache; none where it is not asked.
+    /// The files, to query the page cache; empty if it is not queried.
     pub cached: Vec<Arc<LocalFile>>,
-    /// Their names, for messages.
+    /// The names of the files, for messages.
     pub names: Vec<String>,
 }
 
-/// Who reads what by which path.
+/// The parameters of the queues.
 pub(crate) struct Wanted<'a> {
+    /// The requested path.
     pub path: RequestedPath,
-    /// Bytes that are left to read.
+    /// The bytes that are left to read.
     pub left: u64,
-    /// Whether what is read stays in memory of ours: then the page cache would have it a second time.
+    /// True if the bytes that are read stay in the process's memory: then the page cache would hold
+    /// a second copy.
     pub is_kept: bool,
-    /// Rings, with a thread each, that share what the device is to have in flight.
+    /// The number of rings, with a thread each, that share the device's bytes in flight.
     pub rings: usize,
-    /// Threads where there is no ring, or the page cache is read: a ring reads that no faster than one thread.
+    /// The number of threads without a ring, or for reads through the page cache, where a ring is
+    /// no faster than one thread.
     pub threads: usize,
+    /// The counters of the reads.
     pub ledger: &'a Arc<Ledger>,
 }
 
 impl Queues {
-    /// `None` where there is nothing to be read: the files are in memory.
+    /// Creates the queues. Returns `None` if there is nothing to read: the files are in memory.
     ///
     /// # Errors
-    /// For a path that was asked for by name and is not to be had.
+    /// If a path that was requested by name is unavailable.
     pub fn of(segments: &[Arc<Segment>], wanted: &Wanted<'_>) -> Result<Option<Self>> {
         let files = segments.iter().map(|segment| segment.file_by(wanted.path)).collect::<Result<Vec<_>>>()?;
         let Some(path) = files.first().map(|file| file.hints().path).filter(|path| *path != Path::Memory) else {
@@ -89,8 +97,9 @@ fn threads(files: &[Arc<dyn ReadAt>], wanted: &Wanted<'_>) -> Vec<Box<dyn Queue<
     (0..wanted.threads).map(queue).collect()
 }
 
-/// Whether the page cache is of no use to what is left to read, because it is kept elsewhere, or because it is more than
-/// memory holds. Only where the system says what the page cache has, which is used.
+/// Returns true if the page cache is useless for the remaining reads, because the bytes are kept
+/// elsewhere, or because they exceed memory. Only on systems that report the contents of the page
+/// cache, which are used.
 fn passes_page_cache_by(files: &[Arc<LocalFile>], wanted: &Wanted<'_>) -> bool {
     wanted.path == RequestedPath::Auto
         && (wanted.is_kept || wanted.left > memory_bytes())

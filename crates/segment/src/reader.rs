@@ -1,8 +1,9 @@
 //! Opens a segment and reads single blocks of single columns.
 //!
-//! Opening reads the first page, the trailer and the footer, checks their checksums, and then checks everything that
-//! later code relies on: that every chunk lies inside the file with the length its encoding gives it, that widths,
-//! codes and counts make sense together. After that, arithmetic on the records cannot go wrong, whoever wrote them.
+//! Opening reads the first page, the trailer and the footer and checks their checksums. Then it
+//! checks everything that later code relies on: every chunk lies inside the file with the length
+//! its encoding gives it; widths, codes and counts are consistent. After that, arithmetic on the
+//! records is safe for files of any writer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,11 +25,11 @@ use crate::types::ColumnType;
 use crate::zone::{Predicate, Value, Zone};
 use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Place, Result};
 
-/// An open segment. Cheap to share; all methods may be called from many threads.
+/// An open segment. Cheap to share. All methods may be called from many threads.
 #[derive(Debug)]
 pub struct Segment {
     file: Arc<dyn ReadAt>,
-    /// The same file by the path that it was not opened by, opened when it is first asked for; `None`: not to be had.
+    /// The same file by the other path, opened on first request. `None` if it is unavailable.
     other_way: OnceLock<Option<Arc<LocalFile>>>,
     schema: SchemaRef,
     head: FooterHead,
@@ -37,7 +38,7 @@ pub struct Segment {
     columns: Vec<Column>,
     /// By column, then block.
     records: Vec<BlockRecord>,
-    /// Blocks in memory, in the order of `records`.
+    /// The blocks in memory, in the order of `records`.
     pub(crate) slots: Vec<Slot>,
 }
 
@@ -45,32 +46,34 @@ pub struct Segment {
 struct Column {
     info: ColumnInfo,
     record: ColumnRecord,
-    /// Of each of its blocks; side by side like `ends`, and for the same reason.
+    /// The stored bytes of each block, contiguous like `ends`, and for the same reason.
     block_bytes: Box<[u64]>,
-    /// Least and greatest key of each block, if all keys fit 64 bits: records are far apart, and who looks for blocks that
-    /// may be skipped looks at all of them. The greatest is less than the least where a block has no value.
+    /// The least and the greatest key of each block, if all keys fit 64 bits. Records are far
+    /// apart, and a search for blocks to skip reads all keys. The greatest is less than the least
+    /// in a block without values.
     ends: Option<Box<[(i64, i64)]>>,
     dictionary: OnceLock<Arc<Dictionary>>,
 }
 
-/// How a column is stored.
+/// The storage of a column.
 #[derive(Clone, Debug)]
 pub struct ColumnInfo {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     pub column_type: ColumnType,
-    /// Whether it admits NULL.
+    /// True if the column admits NULL.
     pub nullable: bool,
-    /// Its encoding in this segment.
+    /// The column's encoding in this segment.
     pub encoding: EncodingCode,
-    /// Bits of a packed value, code or length; bytes of a plain value.
+    /// The bits of a packed value, code or length, or the bytes of a plain value.
     pub width: u8,
-    /// Entries of its dictionary, 0 without one: then also the number of distinct values.
+    /// The number of entries of its dictionary, 0 without one. With one, this is the number of
+    /// distinct values.
     pub dictionary_entries: u32,
-    /// Bytes it takes in the file, without padding.
+    /// The bytes in the file, without padding.
     pub stored_bytes: u64,
-    /// Least and greatest value and NULLs over the whole segment.
+    /// The least and greatest value and the NULLs of the whole segment.
     pub zone: Zone,
 }
 
@@ -78,8 +81,8 @@ impl Segment {
     /// Opens a segment.
     ///
     /// # Errors
-    /// [`Error::Version`] and [`Error::Feature`] for a format this build does not know, [`Error::Corrupt`] for one it
-    /// knows and that does not hold together.
+    /// [`Error::Version`] and [`Error::Feature`] for a format that this build does not know,
+    /// [`Error::Corrupt`] for a known one that is inconsistent.
     pub fn open(file: Arc<dyn ReadAt>, ledger: &Ledger) -> Result<Self> {
         let frame = |reason: &str| corrupt(&*file, Place::Frame, reason);
         let file_bytes = file.len()?;
@@ -101,7 +104,7 @@ impl Segment {
         if crc32c::crc32c(unsigned.as_bytes()) != trailer.trailer_crc || trailer.file_bytes != file_bytes {
             return Err(frame("the trailer does not match its checksum or the file's length"));
         }
-        // After the checksum: a bit that was flipped is damage, and no feature.
+        // After the checksum: a flipped bit is damage, not a feature.
         check_features(&*file, trailer.features)?;
         let footer_end = trailer.footer_offset.checked_add(trailer.footer_bytes);
         if footer_end != Some(file_bytes - size_of::<Trailer>() as u64) {
@@ -156,20 +159,21 @@ impl Segment {
         Ok(Self { file, other_way, schema, head, checksum, has_origin, columns: parsed, records, slots })
     }
 
-    /// The columns, by their Arrow types.
+    /// Returns the columns, by their Arrow types.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The file it lies in.
+    /// Returns the segment's file.
     pub fn file(&self) -> &Arc<dyn ReadAt> {
         &self.file
     }
 
-    /// The file, to be read by a path: what is asked for by name is that path, or an error.
+    /// Returns the file, to be read by a path. A path that is requested by name is used, or is an
+    /// error.
     ///
     /// # Errors
-    /// Where the file cannot be read by it.
+    /// If the file cannot be read by that path.
     pub fn file_by(&self, requested: RequestedPath) -> Result<Arc<dyn ReadAt>> {
         let path = self.file.hints().path;
         let is_that = match requested {
@@ -177,7 +181,7 @@ impl Segment {
             RequestedPath::Buffered => path != Path::HostDirect,
             RequestedPath::HostDirect => path == Path::HostDirect,
         };
-        // What is in this process's memory takes no path.
+        // Bytes in this process's memory have no path.
         if is_that || path == Path::Memory {
             return Ok(Arc::clone(&self.file));
         }
@@ -197,18 +201,20 @@ impl Segment {
         }
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.head.rows
     }
 
-    /// The trailer's checksum. It covers the footer's, and the footer has those of every dictionary and chunk: with the
-    /// file's length, it tells one segment from another without reading either.
+    /// Returns the trailer's checksum. It covers the footer's, and the footer has those of every
+    /// dictionary and chunk. Together with the file's length, it distinguishes segments without
+    /// reading them.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
 
-    /// The [`checksum`](Self::checksum) of the segment in a file, if that ends as a whole one does. Nothing else of it is looked at.
+    /// Returns the [`checksum`](Self::checksum) of the segment in a file, if the trailer is whole.
+    /// Reads only the trailer.
     pub fn checksum_of(file: &dyn ReadAt) -> Option<u32> {
         let at = file.len().ok()?.checked_sub(size_of::<Trailer>() as u64)?;
         let trailer: Trailer = read_record(file, at, &Ledger::default()).ok()?;
@@ -217,33 +223,35 @@ impl Segment {
         is_whole.then_some(trailer.trailer_crc)
     }
 
-    /// Which database it was written for; `None` in files of builds that did not say.
+    /// Returns the database that the segment was written for, or `None` in files of builds that did
+    /// not record it.
     pub fn origin(&self) -> Option<OriginRecord> {
         self.has_origin.then_some(self.head.origin)
     }
 
-    /// Blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> usize {
         self.head.blocks as usize
     }
 
-    /// Rows of a block.
+    /// Returns the rows of a block.
     pub fn block_rows(&self, block: usize) -> usize {
         block_rows(&self.head, block)
     }
 
-    /// How a column is stored.
+    /// Returns the storage of a column.
     pub fn column(&self, column: usize) -> &ColumnInfo {
         &self.columns[column].info
     }
 
-    /// What is known of a block of a column without reading it.
+    /// Returns the statistics of a block of a column, without reading it.
     pub fn zone(&self, column: usize, block: usize) -> Zone {
         let is_text = self.columns[column].info.column_type.is_text();
         zone_of(self.record(column, block), is_text, self.block_rows(block) as u64)
     }
 
-    /// The least and the greatest key of a block of a column, as [`Zone::keys`] has them, without the rest of its zone.
+    /// Returns the least and the greatest key of a block of a column, as [`Zone::keys`] does,
+    /// without the rest of its zone.
     #[inline]
     pub fn key_ends(&self, column: usize, block: usize) -> Option<(i128, i128)> {
         match &self.columns[column].ends {
@@ -255,15 +263,15 @@ impl Segment {
         }
     }
 
-    /// Of each block, whether a row of it may match.
+    /// Returns, for each block, true if a row of it may match.
     pub fn may_match(&self, predicate: &Predicate) -> Vec<bool> {
         let mut live = vec![true; self.blocks()];
         self.rule_out(predicate, &mut live);
         live
     }
 
-    /// Clears what cannot match among the blocks that are `live`. A plan asks this of thousands of blocks: comparisons go along
-    /// the ends of a column, without a look at the records.
+    /// Clears the blocks in `live` that cannot match. A plan does this for thousands of blocks:
+    /// comparisons read the ends of a column, not the records.
     fn rule_out(&self, predicate: &Predicate, live: &mut [bool]) {
         match predicate {
             Predicate::Unknown => {}
@@ -292,18 +300,18 @@ impl Segment {
         }
     }
 
-    /// Whether any row of the segment may match.
+    /// Returns true if any row of the segment may match.
     pub fn any_may_match(&self, predicate: &Predicate) -> bool {
         predicate.may_match(&|column| self.columns[column].info.zone)
     }
 
-    /// Bytes that reading all blocks of a column takes, not counting its dictionary.
+    /// Returns the bytes of all blocks of a column, without its dictionary.
     pub fn all_stored_bytes(&self, column: usize) -> u64 {
         let Column { info, record, .. } = &self.columns[column];
         info.stored_bytes - record.dictionary_bytes
     }
 
-    /// Bytes that reading a block of a column takes, not counting its dictionary.
+    /// Returns the bytes of a block of a column, without its dictionary.
     pub fn stored_bytes(&self, column: usize, block: usize) -> u64 {
         self.columns[column].block_bytes[block]
     }
@@ -312,18 +320,23 @@ impl Segment {
         &self.records[column * self.blocks() + block]
     }
 
-    /// Where a block of a column lies: offsets, which are pages', and lengths.
+    /// Returns the locations of a block of a column: page-aligned offsets, and lengths.
     pub(crate) fn chunks(&self, column: usize, block: usize) -> impl Iterator<Item = (u64, usize)> + use<> {
         let chunks = self.record(column, block).chunks;
         chunks.into_iter().filter(|chunk| chunk.bytes > 0).map(|chunk| (chunk.offset, chunk.bytes as usize))
     }
 
-    /// Reads a block of a column, encoded as it is, and verifies its checksums.
+    /// Reads a block of a column, as it is encoded, and verifies its checksums.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if the storage fails, [`Error::Corrupt`] if the bytes do not match their
+    /// checksums or are inconsistent.
     pub fn load(&self, column: usize, block: usize, ledger: &Ledger) -> Result<BlockColumn> {
         self.load_by(RequestedPath::Auto, column, block, ledger, |_, _| None)
     }
 
-    /// As [`Segment::load`], by a path; `read` says what has been read already of so many bytes at an offset.
+    /// Loads as [`Segment::load`] does, by a path. `read` returns the bytes at an offset that have
+    /// been read already.
     pub(crate) fn load_by(
         &self,
         path: RequestedPath,
@@ -356,7 +369,7 @@ impl Segment {
         BlockColumn::new(info, self.block_rows(block), record, chunks, dictionary, origin)
     }
 
-    /// A block of a column, for messages.
+    /// Returns the location of a block of a column, for messages.
     pub(crate) fn place(&self, column: usize, block: usize) -> Place {
         Place::Block { column: self.columns[column].info.name.clone(), block }
     }
@@ -370,7 +383,8 @@ impl Segment {
         Ok(())
     }
 
-    /// The texts of a column's dictionary, sorted; `None` if it has none of texts.
+    /// Returns the strings of a column's dictionary, sorted, or `None` if it has no dictionary of
+    /// strings.
     ///
     /// # Errors
     /// As [`Segment::load`].
@@ -381,7 +395,8 @@ impl Segment {
         }
     }
 
-    /// The keys of a column's dictionary, sorted; `None` if it has none of keys.
+    /// Returns the keys of a column's dictionary, sorted, or `None` if it has no dictionary of
+    /// keys.
     ///
     /// # Errors
     /// As [`Segment::load`].
@@ -392,7 +407,8 @@ impl Segment {
         }
     }
 
-    /// What the codes of a column's dictionary stand for: its keys, shared by all who ask; `None` if it has none of keys.
+    /// Returns the keys of the codes of a column's dictionary, shared by all callers, or `None` if
+    /// it has no dictionary of keys.
     ///
     /// # Errors
     /// As [`Segment::load`].
@@ -403,7 +419,7 @@ impl Segment {
         }
     }
 
-    /// The dictionary of a column, read at first use and kept.
+    /// Returns the dictionary of a column, which is read on first use and kept.
     pub(crate) fn dictionary(&self, column: usize, ledger: &Ledger) -> Result<Arc<Dictionary>> {
         let column = &self.columns[column];
         if let Some(dictionary) = column.dictionary.get() {
@@ -426,8 +442,8 @@ impl Segment {
 fn read_chunk(file: &dyn ReadAt, chunk: &ChunkRecord, ledger: &Ledger) -> onehop_io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::uncleared(chunk.bytes as usize);
     if file.hints().alignment > 1 {
-        // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a direct
-        // read of whole pages needs no bounce.
+        // Chunks start on pages, and behind them on the last page is padding or the next page's
+        // start: a direct read of whole pages needs no bounce buffer.
         file.read_at(chunk.offset, buf.padded_mut(), ledger)?;
     } else {
         file.read_at(chunk.offset, &mut buf, ledger)?;
@@ -509,7 +525,7 @@ fn parse_column(
         let rows = block_rows(head, block);
         check_block(encoding, record.width, rows, block_record, data_end)
             .map_err(|reason| corrupt(file, Place::Block { column: name.to_string(), block }, &reason))?;
-        // Who relies on what the segment can hold relies on it for every block.
+        // Code that relies on the bounds of the segment relies on them for every block.
         let of_block = zone_of(block_record, is_text, rows as u64).keys();
         ends = ends.and_then(|mut ends| {
             let (least, greatest) = of_block.unwrap_or((0, -1));

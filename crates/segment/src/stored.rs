@@ -1,8 +1,9 @@
-//! A block as it is stored, for those who compute on encoded values: planes of packed words, and what to add to them.
+//! A block as it is stored, for code that computes on encoded values: planes of packed words, and
+//! the base to add to them.
 //!
-//! [`BlockColumn::verify`] must have been called once: it makes sure that no value lies outside of the block's zone
-//! and no code outside of the dictionary, whoever wrote the file, so that whoever computes with the zone's interval
-//! may rely on it.
+//! [`BlockColumn::verify`] must have been called once. It ensures that no value lies outside of the
+//! block's zone and no code outside of the dictionary, for files of any writer, so that
+//! computations may rely on the zone's interval.
 
 use arrow_array::StringViewArray;
 use arrow_buffer::ScalarBuffer;
@@ -16,16 +17,16 @@ use crate::packed::{
 use crate::types::ColumnType;
 use crate::{Error, Zone};
 
-/// Values of a block: `base` plus what the planes hold.
+/// Values of a block: `base` plus the contents of the planes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Added to every value.
     pub base: i64,
-    /// The low 32 bits; `None` if every value is the base.
+    /// The low 32 bits, or `None` if every value is the base.
     pub low: Option<Plane<'a>>,
     /// The bits above them, if there are any.
     pub high: Option<Plane<'a>>,
-    /// Whether these are codes of the column's dictionary rather than keys.
+    /// True if these are codes of the column's dictionary rather than keys.
     pub is_code: bool,
 }
 
@@ -37,52 +38,52 @@ pub struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    /// Bits of a value, up to 32.
+    /// Returns the bits of a value, up to 32.
     pub fn width(self) -> u32 {
         self.width
     }
 
-    /// The words of a vector.
+    /// Returns the words of a vector.
     #[inline]
     pub fn vector(self, vector: usize) -> &'a [u32] {
         &self.words[vector * vector_words(self.width)..][..vector_words(self.width)]
     }
 
-    /// The words of the first so many vectors: for who copies them as they are.
+    /// Returns the words of the first `count` vectors, to be copied unchanged.
     pub fn vectors(self, count: usize) -> &'a [u32] {
         &self.words[..count * vector_words(self.width)]
     }
 
-    /// A whole vector.
+    /// Unpacks a whole vector.
     #[inline]
     pub fn unpack(self, vector: usize, out: &mut Values) {
         unpack(self.width, self.vector(vector), out);
     }
 
-    /// Which values of a vector lie within `min..=max`.
+    /// Computes a mask of the values of a vector within `min..=max`.
     #[inline]
     pub fn within(self, vector: usize, min: u32, max: u32, out: &mut Mask) {
         within(self.width, self.vector(vector), min, max, out);
     }
 
-    /// The values of single rows, counted from the first vector's first.
+    /// Returns the values of single rows, counted from the first vector's first.
     pub fn pick(self, rows: &[u16], out: &mut [u32]) {
         pick(self.width, self.words, rows, out);
     }
 
-    /// Has what [`Plane::pick`] is about to read brought near.
+    /// Prefetches the words that [`Plane::pick`] is about to read.
     pub fn prefetch(self, rows: &[u16]) {
         prefetch(self.width, self.words, rows);
     }
 
-    /// Has a whole vector brought near. There may be none of that number.
+    /// Prefetches a whole vector. Its number may be out of range.
     #[inline]
     pub fn prefetch_vector(self, vector: usize) {
         let words = vector_words(self.width);
         prefetch_words(self.words, vector * words, words);
     }
 
-    /// One value of a vector.
+    /// Returns one value of a vector.
     #[inline]
     pub fn value_at(self, vector: usize, row: usize) -> u32 {
         value_at(self.width, self.vector(vector), row)
@@ -90,7 +91,8 @@ impl<'a> Plane<'a> {
 }
 
 impl BlockColumn {
-    /// The stored integers; `None` for plain values and for texts that are not in a dictionary.
+    /// Returns the stored integers, or `None` for plain values and for strings without a
+    /// dictionary.
     pub fn stored(&self) -> Option<Stored<'_>> {
         let is_code = match self.encoding {
             EncodingCode::Packed => false,
@@ -100,13 +102,14 @@ impl BlockColumn {
         let low = self.low();
         let high = self.chunks[chunk::HIGH].as_ref().filter(|_| !is_code);
         let high = high.map(|c| Plane { width: self.width.saturating_sub(32), words: c.words() });
-        // A code is what is packed; only a block of a single code has no chunk and keeps it in its base.
+        // A code is the packed value. Only a block of a single code has no chunk and keeps the code
+        // in its base.
         let base = if is_code && low.is_some() { 0 } else { self.base };
         Some(Stored { base, low, high, is_code })
     }
 
-    /// The low 32 bits of the stored integers, by themselves: who has seen [`BlockColumn::stored`] once needs no more
-    /// for every vector.
+    /// Returns the low 32 bits of the stored integers alone: sufficient for each vector after one
+    /// call of [`BlockColumn::stored`].
     #[inline]
     pub fn low(&self) -> Option<Plane<'_>> {
         // A boolean whose least value is true is always true.
@@ -116,23 +119,24 @@ impl BlockColumn {
         Some(Plane { width: self.width.min(32), words: chunk.words() })
     }
 
-    /// A bit per row in lane geometry, set if the row is not NULL; `None` if no row is. See also
-    /// [`BlockColumn::null_count`]: a block that is NULL throughout stores no bits either.
+    /// Returns a bit per row in lane geometry, set if the row is not NULL, or `None` if no row is
+    /// NULL. See also [`BlockColumn::null_count`]: a block that is NULL throughout stores no bits
+    /// either.
     pub fn validity(&self) -> Option<Plane<'_>> {
         self.chunks[chunk::VALIDITY].as_ref().map(|c| Plane { width: 1, words: c.words() })
     }
 
-    /// Rows that are NULL.
+    /// Returns the number of NULL rows.
     pub fn null_count(&self) -> usize {
         self.null_count
     }
 
-    /// The type of its column.
+    /// Returns the type of the block's column.
     pub fn column_type(&self) -> &ColumnType {
         &self.column_type
     }
 
-    /// Reads every value once and compares with the block's zone and the dictionary's length.
+    /// Reads every value once and compares it with the block's zone and the dictionary's length.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a value that is not NULL and lies outside.
@@ -149,7 +153,7 @@ impl BlockColumn {
         };
         let base = i128::from(stored.base);
         let outside = |value: i128| value < min || value > max;
-        // Under a NULL may lie anything, but codes are looked up before anybody asks whether they are NULL.
+        // Under a NULL may be any value, but codes are looked up before the NULL check.
         let is_code = stored.is_code;
         let Some(low) = stored.low else {
             let is_used = self.null_count < self.rows;
@@ -164,7 +168,7 @@ impl BlockColumn {
             let rows = (self.rows - vector * VECTOR_ROWS).min(VECTOR_ROWS);
             let pair = |row: usize| u64::from(high_values[row]) << 32 | u64::from(low_values[row]);
             let value = |row: usize| i128::from(stored.base.wrapping_add(pair(row) as i64));
-            // Only the extremes need a second look, as long as no sum wraps.
+            // Only the extremes need a second check, if no sum wraps.
             let (least, most) = match stored.high {
                 None => extremes(&low_values[..rows]),
                 Some(_) => wide_extremes(&low_values[..rows], &high_values[..rows]),
@@ -203,17 +207,17 @@ impl crate::decode::Dictionary {
 
     pub(crate) fn texts(&self) -> Option<StringViewArray> {
         let Entries::Texts { views, text } = &self.entries else { return None };
-        // SAFETY: `Dictionary::parse` made every view from offsets that it found to lie inside the text and to cut it
-        // between characters of valid UTF-8.
+        // SAFETY: `Dictionary::parse` made every view from offsets that it found to lie inside the
+        // bytes and to cut them between characters of valid UTF-8.
         Some(unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views.clone()), vec![text.clone()], None) })
     }
 }
 
 per_isa! {
-    /// The least and the greatest of some values.
+    /// Returns the least and the greatest value.
     fn extremes(values: &[u32]) -> (u64, u64) {
         let (mut least, mut most) = (u32::MAX, 0);
-        // A fold may be a function of its own, and that of the baseline.
+        // A fold may become a function of its own, compiled for the baseline.
         for value in values {
             least = least.min(*value);
             most = most.max(*value);
@@ -223,7 +227,7 @@ per_isa! {
 }
 
 per_isa! {
-    /// As [`extremes`], of values that are two planes.
+    /// Returns the same as [`extremes`], of values in two planes.
     fn wide_extremes(low: &[u32], high: &[u32]) -> (u64, u64) {
         let (mut least, mut most) = (u64::MAX, 0);
         for (low, high) in low.iter().zip(high) {

@@ -1,14 +1,15 @@
-//! The bytes of a chunk as they were read: all of a buffer, or a part of one that neighbours were read into as well.
+//! The bytes of a chunk as they were read: a whole buffer, or a part of one that also holds
+//! neighbours.
 //!
-//! Invariant: they start on a page of the buffer, as they do in the file, so that they can be looked at as words; and
-//! the buffer is not written to any more.
+//! Invariant: they start on a page of the buffer, as they do in the file, so that they can be read
+//! as words. The buffer is not written any more.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use onehop_io::{AlignedBuf, PAGE_BYTES};
 
-/// Bytes that keep what they lie in alive.
+/// Bytes that keep their buffer alive.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredBytes {
     buffer: Arc<AlignedBuf>,
@@ -16,18 +17,19 @@ pub(crate) struct StoredBytes {
 }
 
 impl StoredBytes {
-    /// A part of a buffer; `None` if it has no such part, or the part does not start on a page.
+    /// Returns a part of a buffer, or `None` if the part is out of range, or does not start on a
+    /// page.
     pub fn part(buffer: &Arc<AlignedBuf>, range: Range<usize>) -> Option<Self> {
         let lies_in = range.start <= range.end && range.end <= buffer.len();
         (lies_in && range.start.is_multiple_of(PAGE_BYTES)).then(|| Self { buffer: Arc::clone(buffer), range })
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn buffer(&self) -> &Arc<AlignedBuf> {
         &self.buffer
     }
 
-    /// As 32-bit words. The length in bytes must be a multiple of four.
+    /// Returns the bytes as 32-bit words. The length in bytes must be a multiple of four.
     #[inline]
     pub fn words(&self) -> &[u32] {
         debug_assert!(self.range.len().is_multiple_of(4));

@@ -1,17 +1,19 @@
-//! The blocks of a scan, whole and in order, read before they are asked for: for who knows beforehand what it will read.
+//! The blocks of a scan, whole and in order, read ahead: for callers that know their reads
+//! beforehand.
 //!
-//! 1. Blocks that follow each other in a segment make *groups* of so many bytes, or of one block that has more.
-//! 2. In a group, what is read is in the order of the file. There a column's neighbours follow each other, and are read
-//!    at once, into one buffer: a read is long although a block of a column is short.
-//! 3. What is in the page cache already is left to who asks for it: that copies it.
+//! 1. Consecutive blocks of a segment form *groups* of bounded size, or of one larger block.
+//! 2. The reads of a group are in file order. There a column's neighbours are consecutive, and are
+//!    read at once, into one buffer: a read is long although a block of a column is short.
+//! 3. Bytes in the page cache are left to the caller, which copies them.
 //!
 //! Invariants:
-//! - Nobody waits: who asks for a block that has not come is woken when it is worth asking again.
-//! - Memory is bounded: what is in flight and what has come is within half of the budget, but for a group that is being
-//!   put together, which is within the other half, or a single block.
-//! - Reading ahead does not fail. After an error nothing is read ahead any more, and what is asked for is read then: who
-//!   asks gets the error, and nobody gets one for a block that nobody asked for.
-//! - Dropping it lets nothing more begin, and waits for nothing.
+//! - Calls do not block: a caller that polls for a block that has not arrived is woken when it
+//!   should poll again.
+//! - Memory is bounded: bytes in flight and arrived bytes take at most half of the budget. A group
+//!   under construction takes at most the other half, or is a single block.
+//! - Reading ahead does not fail. After an error nothing is read ahead any more, and blocks are
+//!   read on request. The caller gets the error of a block that it requested, and of no other.
+//! - Dropping the stream starts no more reads, and waits for nothing.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,10 +29,10 @@ use crate::queues::{Queues, REQUEST_BYTES, Wanted};
 use crate::stored_bytes::StoredBytes;
 use crate::{AheadFacts, BlockColumn, BlockList, Result};
 
-/// A group has no more, however large the budget: its first block is handed out when most of it has come, and what a scan
-/// goes through over and over again is better small.
+/// The maximum size of a group, regardless of the budget. Its first block is returned when most of
+/// it has arrived, and memory that a scan reuses is better small.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Threads where there is no ring. There are other streams beside this one.
+/// The number of threads without a ring. There are other streams beside this one.
 const THREADS: usize = 2;
 
 /// Blocks of columns, in order.
@@ -38,41 +40,41 @@ const THREADS: usize = 2;
 pub struct BlockStream {
     path: RequestedPath,
     blocks: BlockList,
-    /// By their place in the segments.
+    /// The columns, by their index in the segments.
     columns: Vec<usize>,
     ledger: Arc<Ledger>,
     budget_bytes: usize,
-    /// The block that is handed out next.
+    /// The block that is returned next.
     next: usize,
     state: State,
-    /// What has come of blocks that were not handed out, by the block's place and the offset.
+    /// The arrived bytes of blocks that were not returned yet, by the block's place and the offset.
     come: HashMap<(usize, u64), StoredBytes>,
     facts: AheadFacts,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has asked for a block.
+    /// No block was requested yet.
     New,
     Reading(Reading),
-    /// What is asked for is read then.
+    /// Blocks are read on request.
     Alone,
 }
 
 #[derive(Debug)]
 struct Reading {
     reader: StreamReader<LentBuf>,
-    /// Of each extent, the block's place.
+    /// The block's place of each extent.
     block_of: Vec<usize>,
     extents: Vec<Extent>,
-    /// Of each block, how many extents have not come.
+    /// The number of extents of each block that have not arrived.
     missing: Vec<usize>,
-    /// Of each block, the last of its extents.
+    /// The last extent of each block.
     last_of: Vec<usize>,
 }
 
 impl BlockStream {
-    /// Of these columns of blocks. Reads so many bytes ahead, at most; with 0, none.
+    /// Creates a stream of these columns of blocks. Reads up to `budget_bytes` ahead; with 0, none.
     pub fn new(
         path: RequestedPath,
         blocks: BlockList,
@@ -84,10 +86,10 @@ impl BlockStream {
         Self { path, blocks, columns, ledger, budget_bytes, next: 0, state: State::New, come: HashMap::new(), facts }
     }
 
-    /// The columns of the next block, their checksums verified; `None` after the last.
+    /// Returns the columns of the next block, their checksums verified, or `None` after the last.
     ///
     /// # Errors
-    /// As [`Segment::load`]; and for a path that was asked for by name and is not to be had.
+    /// As [`Segment::load`]. Also fails if a path that was requested by name is unavailable.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<BlockColumn>>>> {
         if self.next == self.blocks.len() {
             return Poll::Ready(Ok(None));
@@ -103,7 +105,7 @@ impl BlockStream {
         {
             match ready!(reading.reader.poll_for(context, reading.last_of[self.next])) {
                 Ok(Some(filled)) => reading.take(filled, &mut self.come),
-                // It ends when nothing is missing any more.
+                // The reader ends when nothing is missing any more.
                 Ok(None) | Err(_) => self.stop(),
             }
         }
@@ -112,7 +114,7 @@ impl BlockStream {
         Poll::Ready(Ok(Some(columns)))
     }
 
-    /// What has come of it so far.
+    /// Returns the statistics so far.
     pub fn facts(&self) -> &AheadFacts {
         &self.facts
     }
@@ -131,7 +133,7 @@ impl BlockStream {
         self.columns.iter().map(load).collect()
     }
 
-    /// Reads no further ahead.
+    /// Stops reading ahead.
     fn stop(&mut self) {
         if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Alone) {
             reading.reader.abandon();
@@ -143,7 +145,7 @@ impl BlockStream {
         self.columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
     }
 
-    /// Sets threads to it, if it is worth it.
+    /// Starts reading ahead, if it is worthwhile.
     fn start(&mut self) -> Result<Option<Reading>> {
         let left: u64 = (0..self.blocks.len()).map(|at| self.stored_bytes(at)).sum();
         if left == 0 || self.budget_bytes == 0 {
@@ -174,7 +176,7 @@ impl BlockStream {
         let options = StreamOptions {
             request_bytes: REQUEST_BYTES.min(self.budget_bytes / 4),
             cut: Cut::BetweenExtents,
-            // Chunks start on pages: what follows the end of one is padding.
+            // Chunks start on pages: padding follows the end of one.
             gap_bytes: Some(PAGE_BYTES - 1),
             order: Order::Given,
         };
@@ -183,7 +185,7 @@ impl BlockStream {
         Ok(Some(Reading { reader, block_of, extents, missing, last_of }))
     }
 
-    /// Places of blocks that are read together.
+    /// Returns the places of blocks that are read together.
     fn groups(&self) -> Vec<Range<usize>> {
         let most = GROUP_BYTES.min(self.budget_bytes as u64 / 2);
         let (mut groups, mut bytes): (Vec<Range<usize>>, u64) = (Vec::new(), 0);
@@ -203,7 +205,8 @@ impl BlockStream {
         groups
     }
 
-    /// What is read of a group, in the order of the file, which has the number of its segment.
+    /// Returns the extents of a group, in the order of the file, which has the number of its
+    /// segment.
     fn extents(&self, group: Range<usize>) -> Vec<(usize, Extent)> {
         let of_block = |at: usize| {
             let (segment, block) = self.blocks.at(at);
@@ -224,7 +227,7 @@ impl Drop for BlockStream {
 }
 
 impl Reading {
-    /// From now on the buffer is the caller's to account for.
+    /// Takes a filled buffer, which the caller accounts for from now on.
     fn take(&mut self, filled: Filled<LentBuf>, come: &mut HashMap<(usize, u64), StoredBytes>) {
         let buffer = Arc::new(filled.buffer.into_inner());
         for piece in filled.pieces {
@@ -237,7 +240,7 @@ impl Reading {
     }
 }
 
-/// Whether nothing has to be read, as far as that is known: a copy is made faster without threads.
+/// Returns true if nothing has to be read, as far as known: a copy is faster without threads.
 fn are_in_page_cache(extents: &[Extent], files: &[Arc<LocalFile>]) -> bool {
     let mut runs: Vec<Extent> = Vec::new();
     for extent in extents {

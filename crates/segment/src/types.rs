@@ -1,4 +1,4 @@
-//! Column types, and the one integer domain that fixed-width values are encoded in.
+//! Column types, and the one integer domain in which fixed-width values are encoded.
 //!
 //! Every fixed-width value has a **key**, a signed integer in the same order as the values:
 //!
@@ -7,9 +7,10 @@
 //! | boolean | 0, 1 |
 //! | signed integers, date, timestamp, decimal | the (unscaled) value |
 //! | unsigned integers | the value; for 64 bits with the top bit flipped |
-//! | float, double | the bits, with all but the sign flipped for negative values: IEEE 754's total order |
+//! | float, double | the bits, all but the sign flipped if negative: IEEE 754's total order |
 //!
-//! Encodings, dictionaries and zone maps know keys only. Keys are 64-bit but for decimals that need more.
+//! Encodings, dictionaries and zone maps use keys only. Keys are 64-bit except for decimals that
+//! need more.
 
 use std::sync::Arc;
 
@@ -44,18 +45,18 @@ pub enum ColumnType {
     Float64,
     /// `DECIMAL(precision, scale)`
     Decimal {
-        /// Digits in all, 1 to 38.
+        /// The total number of digits, 1 to 38.
         precision: u8,
-        /// Digits after the point.
+        /// The number of digits after the point.
         scale: i8,
     },
     /// `DATE`: days since 1970-01-01
     Date,
-    /// `TIMESTAMP`: units since 1970-01-01T00:00:00, in UTC when there is a zone
+    /// `TIMESTAMP`: units since 1970-01-01T00:00:00, in UTC if there is a zone
     Timestamp {
         /// Seconds to nanoseconds.
         unit: TimeUnit,
-        /// The zone to show it in.
+        /// The zone in which it is shown.
         zone: Option<Arc<str>>,
     },
     /// `VARCHAR`: UTF-8
@@ -63,10 +64,10 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The type that stores an Arrow column.
+    /// Returns the type that stores an Arrow column.
     ///
     /// # Errors
-    /// [`Error::Type`] for types that the format has no place for.
+    /// [`Error::Type`] for types that the format cannot store.
     pub fn of(column: &str, data_type: &DataType) -> Result<Self, Error> {
         Ok(match data_type {
             DataType::Boolean => Self::Boolean,
@@ -88,7 +89,7 @@ impl ColumnType {
         })
     }
 
-    /// The Arrow type that the reader gives.
+    /// Returns the Arrow type that the reader returns.
     pub fn arrow(&self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
@@ -109,12 +110,12 @@ impl ColumnType {
         }
     }
 
-    /// Whether values are stored as UTF-8 bytes rather than keys.
+    /// Returns true if values are stored as UTF-8 bytes rather than keys.
     pub fn is_text(&self) -> bool {
         matches!(self, Self::Varchar)
     }
 
-    /// Bytes of a value stored plainly, for the types that may be.
+    /// Returns the bytes of a value stored plainly, for the types that support it.
     pub(crate) fn plain_bytes(&self) -> Option<usize> {
         match self {
             Self::Float32 => Some(4),
@@ -124,35 +125,35 @@ impl ColumnType {
     }
 }
 
-/// The key of a double. Keys compare as IEEE 754's total order.
+/// Returns the key of a double. Keys compare as IEEE 754's total order.
 pub fn f64_key(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// The double of a key.
+/// Returns the double of a key.
 pub fn f64_of_key(key: i64) -> f64 {
     f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
 }
 
-/// The key of a float.
+/// Returns the key of a float.
 pub fn f32_key(value: f32) -> i64 {
     let bits = value.to_bits() as i32;
     i64::from(bits ^ (((bits >> 31) as u32) >> 1) as i32)
 }
 
-/// The float of a key.
+/// Returns the float of a key.
 pub fn f32_of_key(key: i64) -> f32 {
     let key = key as i32;
     f32::from_bits((key ^ (((key >> 31) as u32) >> 1) as i32) as u32)
 }
 
-/// The key of an unsigned 64-bit integer.
+/// Returns the key of an unsigned 64-bit integer.
 pub fn u64_key(value: u64) -> i64 {
     (value ^ (1 << 63)) as i64
 }
 
-/// The unsigned 64-bit integer of a key.
+/// Returns the unsigned 64-bit integer of a key.
 pub fn u64_of_key(key: i64) -> u64 {
     key as u64 ^ (1 << 63)
 }

@@ -1,9 +1,10 @@
 //! Writes one segment: batches in, a finished and synced file out.
 //!
-//! Rows are cut into blocks; each column's builder keeps its blocks packed in memory until the segment ends (a column
-//! has one width per segment, which nobody knows before). Then, in file order: header page, every column's dictionary
-//! and chunks, footer, trailer; and a sync. The file is written front to back, once, so that it can go to stores that
-//! cannot seek. Nothing reads a segment that has no trailer.
+//! Rows are divided into blocks. Each column's builder keeps its blocks packed in memory until the
+//! segment ends (a column has one width per segment, which is unknown before). Then, in file order:
+//! header page, every column's dictionary and chunks, footer, trailer, and a sync. The file is
+//! written front to back, once, so that it can be stored without seeks. Readers reject a segment
+//! without a trailer.
 
 use std::sync::Arc;
 
@@ -21,13 +22,14 @@ use crate::packed::{LANES, VECTOR_ROWS};
 use crate::types::ColumnType;
 use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Result};
 
-/// Bytes collected before they are written: large enough for any device, small against a segment.
+/// The bytes collected before they are written: large enough for any device, small compared with a
+/// segment.
 const WRITE_BYTES: usize = 4 << 20;
 
-/// How to cut rows into blocks.
+/// Options of dividing rows into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentOptions {
-    /// Rows in a block: a multiple of 1,024, at most 65,536. Smaller ones are for tests.
+    /// The rows in a block: a multiple of 1,024, at most 65,536. Smaller ones are for tests.
     pub block_rows: usize,
 }
 
@@ -37,18 +39,19 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What was written.
+/// The result of writing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
     /// The length of the file.
     pub bytes: u64,
-    /// What tells it from every other segment: see [`Segment::checksum`](crate::Segment::checksum).
+    /// The checksum that distinguishes it from every other segment: see
+    /// [`Segment::checksum`](crate::Segment::checksum).
     pub checksum: u32,
 }
 
-/// A segment in the making.
+/// A segment under construction.
 pub struct SegmentWriter {
     schema: SchemaRef,
     types: Vec<ColumnType>,
@@ -60,10 +63,11 @@ pub struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// A segment with these columns.
+    /// Creates a segment with these columns.
     ///
     /// # Errors
-    /// [`Error::Type`] if a column has a type that cannot be stored.
+    /// [`Error::Type`] if a column has a type that cannot be stored, [`Error::Usage`] if the
+    /// options are out of range.
     pub fn new(schema: &Schema, options: SegmentOptions) -> Result<Self> {
         let is_whole_vectors = options.block_rows.is_multiple_of(VECTOR_ROWS);
         if !is_whole_vectors || !(VECTOR_ROWS..=BLOCK_ROWS).contains(&options.block_rows) {
@@ -86,29 +90,31 @@ impl SegmentWriter {
         })
     }
 
-    /// The same, which says in its footer who wrote it.
+    /// Records the writer in the footer.
     #[must_use]
     pub fn with_origin(mut self, origin: OriginRecord) -> Self {
         self.origin = Some(origin);
         self
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Memory held, roughly, in bytes: what the segment would take on storage if it ended now.
+    /// Returns the memory held, approximately, in bytes: the size of the segment on storage if it
+    /// ended now.
     pub fn memory_bytes(&self) -> usize {
         self.columns.iter().map(|column| column.memory_bytes()).sum()
     }
 
-    /// Adds rows. Columns go by position; their types must be the segment's.
+    /// Adds rows. Columns are matched by position; their types must be the segment's.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the batch has other columns or types, or the segment would exceed [`MAX_SEGMENT_ROWS`];
-    /// [`Error::Value`] for a NULL in a column that admits none and for values too large. After an error the writer
-    /// holds a part of the batch: drop it.
+    /// [`Error::Usage`] if the batch has other columns or types, or the segment would exceed
+    /// [`MAX_SEGMENT_ROWS`]; [`Error::Null`] for a NULL in a column that admits none;
+    /// [`Error::Value`] for values too large. After an error the writer may hold a part of the
+    /// batch: drop it.
     pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check(batch)?;
         let mut start = 0;
@@ -151,7 +157,8 @@ impl SegmentWriter {
         self.columns.iter_mut().try_for_each(|column| column.end_block())
     }
 
-    /// Writes everything to an empty file and syncs it. The *name* of the file is the caller's to make durable.
+    /// Writes everything to an empty file and syncs it. The caller makes the *name* of the file
+    /// durable.
     pub fn finish(mut self, file: &dyn WriteAt, ledger: &Ledger) -> Result<Written> {
         if self.open_block_rows > 0 {
             self.end_block()?;
@@ -165,7 +172,7 @@ impl SegmentWriter {
         let mut column_records = Vec::with_capacity(self.columns.len());
         let mut block_records = Vec::with_capacity(self.columns.len() * blocks);
         for ((builder, column_type), field) in self.columns.into_iter().zip(&self.types).zip(self.schema.fields()) {
-            // One column is encoded at a time, and its memory freed before the next.
+            // One column is encoded at a time, and its memory is freed before the next.
             let column = builder.finish()?;
             let mut record = describe(field.name(), field.is_nullable(), column_type, &mut names);
             write_column(&*column, blocks, &mut record, &mut block_records, &mut sink)?;
@@ -299,7 +306,7 @@ struct Sink<'a> {
     ledger: &'a Ledger,
     buffer: AlignedBuf,
     filled: usize,
-    /// Where the buffer begins in the file.
+    /// The offset of the buffer in the file.
     start: u64,
 }
 
@@ -340,7 +347,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Footer and trailer; the length of the file, and the trailer's checksum.
+    /// Writes footer and trailer. Returns the length of the file, and the trailer's checksum.
     fn finish(mut self, footer: &[u8], features: u64) -> Result<(u64, u32)> {
         let chunk = self.put_on_page(footer)?;
         let file_bytes = self.position() + size_of::<Trailer>() as u64;

@@ -1,43 +1,45 @@
-//! Zone maps: what is known of a block (or a whole column) without reading it, and which predicates that rules out.
+//! Zone maps: statistics of a block (or a whole column), and the predicates that they rule out.
 //!
-//! A zone keeps the least and greatest value, the number of NULLs and of rows. Text keeps 16 bytes of each, with a bit
-//! that says whether that is all of it. Everything here errs towards "may match": [`Predicate::may_match`] returns
-//! `false` only if no row of the zone can make the predicate true. In SQL's three-valued logic a row whose predicate
-//! is NULL is not a match, so comparisons never match NULLs.
+//! A zone keeps the least and greatest value, and the number of NULLs and of rows. For strings it
+//! keeps 16 bytes of each, with a bit that is set if those are all of it. All tests err towards
+//! "may match": [`Predicate::may_match`] returns `false` only if no row of the zone can make the
+//! predicate true. In SQL's three-valued logic a row whose predicate is NULL is not a match, so
+//! comparisons never match NULLs.
 //!
-//! Floats: comparisons in the engine follow IEEE's total order but for zero, where SQL wants -0 = 0; a zone that ends
-//! in one zero is widened to both, which is right under either reading. NaN is greater than every number.
+//! Floats: comparisons in the engine follow IEEE's total order except for zero, because SQL
+//! requires -0 = 0. A zone that ends in one zero is widened to both, which is correct under either
+//! reading. NaN is greater than every number.
 
 use std::cmp::Ordering;
 
 use crate::layout::flags;
 
-/// Bytes of a text that a zone keeps.
+/// The bytes of a string that a zone keeps.
 pub const TEXT_PREFIX_BYTES: usize = 16;
 
-/// A value to compare with: a key, or UTF-8 text.
+/// A value to compare with: a key, or a UTF-8 string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// The key of a fixed-width value (see the table in the types module), widened.
     Key(i128),
-    /// Text.
+    /// A string.
     Text(String),
 }
 
-/// What a zone knows of the values that are not NULL.
+/// Statistics of the values that are not NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
     pub(crate) min: [u8; 16],
     pub(crate) max: [u8; 16],
     pub(crate) flags: u32,
     pub(crate) is_text: bool,
-    /// Rows that are NULL.
+    /// The number of NULL rows.
     pub null_count: u64,
-    /// Rows in all.
+    /// The total number of rows.
     pub rows: u64,
 }
 
-/// Keys of the two zeroes of a float column, to widen zones that end in one of them.
+/// The keys of the two zeroes of a float column, to widen zones that end in one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zeroes {
     /// Not a float.
@@ -47,12 +49,12 @@ pub(crate) enum Zeroes {
 }
 
 impl Zone {
-    /// A zone of `rows` rows that are all NULL.
+    /// Returns a zone of `rows` rows that are all NULL.
     pub(crate) fn of_nulls(rows: u64, is_text: bool) -> Self {
         Self { min: [0; 16], max: [0; 16], flags: 0, is_text, null_count: rows, rows }
     }
 
-    /// A zone of keys.
+    /// Returns a zone of keys.
     pub(crate) fn of_keys(min: i128, max: i128, zeroes: Zeroes, null_count: u64, rows: u64) -> Self {
         let (min, max) = match zeroes {
             Zeroes::Two => (if min == 0 { -1 } else { min }, if max == -1 { 0 } else { max }),
@@ -68,14 +70,14 @@ impl Zone {
         }
     }
 
-    /// A zone of texts.
+    /// Returns a zone of strings.
     pub(crate) fn of_text(min: &[u8], max: &[u8], null_count: u64, rows: u64) -> Self {
         let (min, min_flag) = prefix(min, flags::MIN_WHOLE);
         let (max, max_flag) = prefix(max, flags::MAX_WHOLE);
         Self { min, max, flags: flags::HAS_VALUES | min_flag | max_flag, is_text: true, null_count, rows }
     }
 
-    /// The zone of both zones' rows.
+    /// Returns the zone of both zones' rows.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut union = match (self.has_values(), other.has_values()) {
             (_, false) => *self,
@@ -102,7 +104,8 @@ impl Zone {
         union
     }
 
-    /// Returns true if it is as wide as the values of another one are, so that what it rules out the other does.
+    /// Returns true if the zone contains all values of the other one, so that predicates it rules
+    /// out are ruled out for the other.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let ends = |zone: &Self| Self { null_count: 0, rows: 0, ..*zone };
         ends(self).union(&ends(other)) == ends(self)
@@ -112,18 +115,19 @@ impl Zone {
         if self.is_text { a.cmp(b) } else { i128::from_le_bytes(*a).cmp(&i128::from_le_bytes(*b)) }
     }
 
-    /// Whether any row is not NULL.
+    /// Returns true if any row is not NULL.
     pub fn has_values(&self) -> bool {
         self.flags & flags::HAS_VALUES != 0
     }
 
-    /// Least and greatest key. Exact, but for the widening of float zeroes. `None` for text or if all rows are NULL.
+    /// Returns the least and greatest key. Exact, except for the widening of float zeroes. `None`
+    /// for strings or if all rows are NULL.
     pub fn keys(&self) -> Option<(i128, i128)> {
         let is_known = self.has_values() && !self.is_text;
         is_known.then(|| (i128::from_le_bytes(self.min), i128::from_le_bytes(self.max)))
     }
 
-    /// Whether some value may be before, equal to, or after `value`.
+    /// Returns whether some value may be before, equal to, or after `value`.
     fn reaches(&self, value: &Value) -> Reach {
         if !self.has_values() {
             return Reach::default();
@@ -131,7 +135,7 @@ impl Zone {
         match (value, self.keys()) {
             (Value::Key(key), Some((min, max))) => Reach::of_keys(min, max, *key),
             (Value::Text(text), None) => self.reaches_text(text.as_bytes()),
-            // A comparison of text with a key, which no plan should hold: rule nothing out.
+            // A comparison of a string with a key, which no plan should contain: rule nothing out.
             _ => Reach { less: true, equal: true, greater: true },
         }
     }
@@ -140,8 +144,9 @@ impl Zone {
         let (start, _) = prefix(text, 0);
         let is_min_whole = self.flags & flags::MIN_WHOLE != 0;
         let is_max_whole = self.flags & flags::MAX_WHOLE != 0;
-        // Texts of up to 16 bytes without a zero byte at their end are told apart by their padded prefix; to be safe
-        // with such zero bytes, equality of prefixes never rules anything out by itself.
+        // Strings of up to 16 bytes without a zero byte at their end are distinguished by their
+        // padded prefix. Because of such zero bytes, equality of prefixes alone never rules
+        // anything out.
         let (min, max) = (self.min.cmp(&start), self.max.cmp(&start));
         let is_short = text.len() <= TEXT_PREFIX_BYTES;
         let min_may_equal = min == Ordering::Equal;
@@ -165,7 +170,7 @@ impl Zone {
     }
 }
 
-/// No zero byte at the end, so that padding with zeroes loses nothing.
+/// Returns true if there is no zero byte at the end, so that padding with zeroes is reversible.
 fn trimmed(text: &[u8]) -> bool {
     text.last() != Some(&0)
 }
@@ -203,7 +208,7 @@ impl Reach {
     }
 }
 
-/// How a column is compared with a value.
+/// A comparison operator of a column and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are what they are called")]
 pub enum Comparison {
@@ -216,17 +221,17 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// Whether it may hold between `key` and a value from `min` to `max`.
+    /// Returns true if the comparison may hold between a value from `min` to `max` and `key`.
     #[inline]
     pub(crate) fn may_hold(self, min: i128, max: i128, key: i128) -> bool {
         Reach::of_keys(min, max, key).admits(self)
     }
 }
 
-/// A condition that zones can be tested against. Columns are positions in the segment's schema.
+/// A condition to be tested against zones. Columns are positions in the segment's schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
-    /// Nothing is known of it: any zone may match.
+    /// An unknown condition: any zone may match.
     Unknown,
     /// True for no row: a comparison with NULL, an impossible range.
     Never,
@@ -250,7 +255,7 @@ pub enum Predicate {
     StartsWith {
         /// The column.
         column: usize,
-        /// What texts must start with.
+        /// The required prefix.
         prefix: String,
     },
     /// column IS NULL
@@ -270,7 +275,7 @@ pub enum Predicate {
 }
 
 impl Predicate {
-    /// Whether a row may match in a block whose zones `zone` gives, by column.
+    /// Returns true if a row may match in a block. `zone` returns the block's zones by column.
     pub fn may_match(&self, zone: &impl Fn(usize) -> Zone) -> bool {
         match self {
             Self::Unknown => true,

@@ -1,5 +1,5 @@
-//! What is read ahead is what is there: by streams and by scans, through the page cache and past it, with much memory and
-//! with little.
+//! Blocks that are read ahead are correct: by streams and by scans, through the page cache and past
+//! it, with much memory and with little.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const COLUMNS: usize = 3;
 const BLOCK_ROWS: usize = 16 << 10;
 const ROWS: usize = 9 * BLOCK_ROWS + 1234;
 
-/// Wide integers, another for every row and column.
+/// Returns a wide integer, different for every row and column.
 fn value(column: usize, row: usize) -> i64 {
     ((row * COLUMNS + column) as i64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)
 }
@@ -89,7 +89,7 @@ fn scans_hand_out_what_is_there() {
     for path in [RequestedPath::PreferHostDirect, RequestedPath::Buffered] {
         for (threads, horizon_bytes) in [(1, 0), (1, 1 << 20), (1, 32 << 20), (4, 32 << 20)] {
             let cache = Arc::new(BlockCache::new(0).by_path(path));
-            // From the end to the start, with a column that nobody is sure of.
+            // From the end to the start, with a column that is not in `sure`.
             let order: Vec<usize> = (0..blocks.len()).rev().collect();
             let (columns, sure) = ((0..COLUMNS).collect(), [0, 2]);
             let scan = BlockScan::new(&cache, &Arc::default(), &blocks, order.clone(), columns, &sure, horizon_bytes);
@@ -107,7 +107,7 @@ fn scans_hand_out_what_is_there() {
                 }
             });
             let AheadFacts { way, ahead_bytes, late_bytes } = scan.facts();
-            // Without anybody who reads ahead, nobody counts.
+            // Without reading ahead, nothing is counted.
             let counted = if way.is_some() { stored_bytes(&segment) } else { 0 };
             assert_eq!(ahead_bytes + late_bytes, counted, "{path:?} {threads} {horizon_bytes}");
             assert_eq!(way.is_some(), horizon_bytes > 0);

@@ -1,4 +1,5 @@
-//! Every byte of a small segment flipped, and the file cut at every length: an error or the right rows, nothing else.
+//! Every byte of a small segment flipped, and the file truncated at every length: an error or the
+//! right rows, nothing else.
 #![allow(clippy::unwrap_used)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,7 +62,7 @@ fn segment_bytes() -> Vec<u8> {
     file.to_vec()
 }
 
-/// All rows, or the first error.
+/// Returns all rows, or the first error.
 fn read_all(file: Arc<dyn ReadAt>) -> Result<Vec<Vec<ArrayRef>>, Error> {
     let ledger = Ledger::default();
     let segment = Segment::open(file, &ledger)?;
@@ -78,7 +79,7 @@ fn read_all(file: Arc<dyn ReadAt>) -> Result<Vec<Vec<ArrayRef>>, Error> {
         .collect()
 }
 
-/// `Ok(true)` if the damage was noticed.
+/// Returns true if the damage was detected.
 fn is_noticed(file: Arc<dyn ReadAt>, expected: &[Vec<ArrayRef>], what: &str) -> bool {
     match catch_unwind(AssertUnwindSafe(|| read_all(file))) {
         Err(_) => panic!("{what}: panicked"),
@@ -106,7 +107,7 @@ fn every_flipped_byte_is_noticed_or_harmless() {
             noticed += usize::from(is_noticed(file, &expected, &format!("byte {at} ^ {mask:#x}")));
         }
     }
-    // The canary: a test that notices nothing tests nothing. Padding is the only harmless place.
+    // The canary: a test that detects nothing is useless. Padding is the only harmless place.
     assert!(noticed > bytes.len() / 2, "only {noticed} of {} flips were noticed", 2 * bytes.len());
 }
 
@@ -119,8 +120,8 @@ fn every_truncation_is_an_error() {
     }
 }
 
-/// Checksums protect against accidents, not against a file made to do harm: with the footer's checksum put right, every
-/// changed byte of the footer must still end in an error or in rows, never in a panic.
+/// Checksums protect against accidents, not against a malicious file. With a corrected checksum of
+/// the footer, every changed byte of the footer must still give an error or rows, never a panic.
 #[test]
 fn a_forged_footer_never_panics() {
     let bytes = segment_bytes();
@@ -142,7 +143,7 @@ fn a_forged_footer_never_panics() {
     }
 }
 
-/// What rules out a segment has to rule out each of its blocks.
+/// A predicate that rules out a segment must rule out each of its blocks.
 #[test]
 fn zones_of_a_segment_that_are_none_of_its_blocks_are_refused() {
     const COLUMNS: usize = 64;
@@ -212,7 +213,7 @@ fn an_unknown_feature_is_told_from_a_flipped_bit() {
     );
 }
 
-/// Catalogs know a segment by its checksum: it must depend on the values, and on nothing else.
+/// Catalogs identify a segment by its checksum: it must depend on the values, and on nothing else.
 #[test]
 fn the_checksum_is_the_contents() {
     let checksum = |values: std::ops::Range<i64>| {

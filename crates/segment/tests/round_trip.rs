@@ -1,4 +1,5 @@
-//! What is written comes back: every type, odd lengths, NULLs everywhere, extreme values, every encoding.
+//! Written values are read back: every type, odd lengths, NULLs everywhere, extreme values, every
+//! encoding.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ fn write(batches: &[RecordBatch], block_rows: usize) -> Segment {
     segment
 }
 
-/// All rows of a column, decoded in runs of `step` vectors.
+/// Returns all rows of a column, decoded in runs of `step` vectors.
 fn read(segment: &Segment, column: usize, step: usize) -> ArrayRef {
     let mut parts: Vec<ArrayRef> = vec![new_empty_array(segment.schema().field(column).data_type())];
     for block in 0..segment.blocks() {
@@ -38,7 +39,7 @@ fn read(segment: &Segment, column: usize, step: usize) -> ArrayRef {
     arrow_select::concat::concat(&parts).unwrap()
 }
 
-/// Single rows of a column of texts, some of them twice.
+/// Checks single rows of a string column, some of them twice.
 fn assert_texts_at(segment: &Segment, array: &ArrayRef, block_rows: usize) {
     let Some(texts) = array.as_any().downcast_ref::<StringViewArray>() else { return };
     for step in [1, 3, 700] {
@@ -63,7 +64,7 @@ fn assert_texts_at(segment: &Segment, array: &ArrayRef, block_rows: usize) {
 fn round_trip(array: ArrayRef, block_rows: usize) -> Segment {
     let field = Field::new("c", array.data_type().clone(), true);
     let schema = Arc::new(Schema::new(vec![field]));
-    // Cut the input at an odd place, so that appends do not line up with vectors.
+    // Split the input at an odd position, so that appends do not line up with vectors.
     let cut = array.len() / 3;
     let batches: Vec<RecordBatch> = [array.slice(0, cut), array.slice(cut, array.len() - cut)]
         .into_iter()
@@ -81,7 +82,7 @@ fn round_trip(array: ArrayRef, block_rows: usize) -> Segment {
     segment
 }
 
-/// Every value lies within its block's zone.
+/// Checks that every value lies within its block's zone.
 fn assert_zones_hold(segment: &Segment, array: &ArrayRef, block_rows: usize) {
     for block in 0..segment.blocks() {
         let zone = segment.zone(0, block);
@@ -106,7 +107,7 @@ fn ints<T: ArrowPrimitiveType>(values: Vec<Option<T::Native>>) -> ArrayRef {
     Arc::new(PrimitiveArray::<T>::from_iter(values))
 }
 
-/// Values of several shapes for a type, given its least, greatest and some others.
+/// Returns values of several shapes for a type, given its least, greatest and some others.
 fn shapes<N: Copy>(len: usize, few: &[N], many: impl Fn(usize) -> N) -> Vec<Vec<Option<N>>> {
     let last = few[few.len() - 1];
     vec![

@@ -1,4 +1,4 @@
-//! Which blocks may match, asked of a whole segment at once, is what the zone of each block says by itself.
+//! The test of a whole segment gives the same blocks as the test of each block's zone.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 const BLOCK_ROWS: usize = 1024;
 
-/// Blocks of few values in each of: 64-bit integers, decimals beyond 64 bits, floats, texts. Some have only NULLs.
+/// Returns blocks of few values in each of: 64-bit integers, decimals beyond 64 bits, floats,
+/// strings. Some have only NULLs.
 fn segment(blocks: &[[Option<i8>; 2]]) -> Segment {
     let values: Vec<Option<i64>> =
         blocks.iter().flat_map(|ends| (0..BLOCK_ROWS).map(|row| ends[row % 2].map(i64::from))).collect();

@@ -1,6 +1,8 @@
-//! Counters that survive crashes, and what a commit costs: the changed page of a file, the changed lines of memory.
+//! Counters that survive crashes, and the cost of a commit: the changed page of a file, the changed
+//! lines of memory.
 //!
-//! `cargo run --release --example counters -- /tmp/counters.store` (a file), or a path on `/dev/shm` (mapped memory)
+//! `cargo run --release --example counters -- /tmp/counters.store` (a file), or a path on
+//! `/dev/shm` (mapped memory)
 
 use onehop_store::{MediumKind, Options, Result, Store};
 

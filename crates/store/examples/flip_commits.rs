@@ -1,12 +1,14 @@
-//! Commits of one key on a file, beside the least that any store could do: one `pwrite` of 4,096 bytes and one `fdatasync`.
+//! Commits of one key on a file, compared with the minimum of any store: one `pwrite` of 4,096
+//! bytes and one `fdatasync`.
 //!
 //! ```text
 //! cargo run --release -p onehop-store --example flip_commits -- [DIRECTORY [KEYS [SECONDS]]]
 //! ```
-//! Loads `KEYS` keys with values of 100 bytes, then, for `SECONDS`, overwrites one at a time, chosen uniformly, each durable
-//! before the next. All bytes count: checkpoints and superblocks too. The baseline writes blocks of an allocated file of the
-//! same size in the same directory, one after the other and at random. It checks what it wrote, and exits with an error if
-//! that is not there.
+//! Loads `KEYS` keys with values of 100 bytes. Then, for `SECONDS`, overwrites one at a time,
+//! chosen uniformly, each durable before the next. All bytes count: checkpoints and superblocks
+//! too. The baseline writes blocks of an allocated file of the same size in the same directory, one
+//! after the other and at random. The example checks the values that it wrote, and exits with an
+//! error if they are not there.
 
 use std::error::Error;
 use std::fs::File;
@@ -70,7 +72,7 @@ fn compare(directory: &Path, keys: u64, duration: Duration) -> Result<(), Box<dy
         per_commit(after.backend.fences, before.backend.fences),
         after.backend.checkpoints - before.backend.checkpoints,
     );
-    // As if the process had died.
+    // As if the process had ended.
     std::mem::forget(store);
     let begin = Instant::now();
     let store = Store::open_on(Arc::new(medium::File::open(&path)?), &Options::default())?;
@@ -78,7 +80,7 @@ fn compare(directory: &Path, keys: u64, duration: Duration) -> Result<(), Box<dy
     verify(&store, keys, commits)
 }
 
-/// Blocks a second that the file system makes durable one by one.
+/// Prints the number of blocks a second that the file system makes durable one by one.
 fn raw(
     name: &str,
     path: &Path,
@@ -104,7 +106,7 @@ fn raw(
     Ok(())
 }
 
-/// Whether each key has the value that the last commit gave it.
+/// Checks that each key has the value of its last commit.
 fn verify(store: &Store, keys: u64, commits: u64) -> Result<(), Box<dyn Error>> {
     let mut expected = vec![0_u8; keys as usize];
     (0..commits).for_each(|commit| expected[(spread(commit) % keys) as usize] = commit as u8);
@@ -124,7 +126,7 @@ fn key_of(key: u64) -> [u8; 8] {
     key.to_be_bytes()
 }
 
-/// Numbers that look random (`SplitMix64`).
+/// Returns pseudorandom numbers (`SplitMix64`).
 fn spread(i: u64) -> u64 {
     let x = i.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

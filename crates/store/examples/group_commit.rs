@@ -1,4 +1,4 @@
-//! Many threads commit at once, and share what waits for the device.
+//! Many threads commit at the same time, and share the waits for the device.
 //!
 //! `cargo run --release --example group_commit -- /var/tmp/group.store`
 

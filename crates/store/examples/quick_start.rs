@@ -1,4 +1,4 @@
-//! Named trees in one file: write, read a snapshot, go through ranges, undo a part, copy.
+//! Named trees in one file: write, read a snapshot, iterate ranges, undo a part, copy.
 //!
 //! `cargo run --example quick_start -- /tmp/fruit.store`
 
@@ -15,13 +15,13 @@ fn main() -> Result<()> {
             colours.insert(fruit, colour)?;
         }
     }
-    // A part of a transaction that turns out wrong.
+    // A part of the transaction that is undone.
     let savepoint = transaction.savepoint()?;
     transaction.tree("colours")?.clear()?;
     transaction.rollback_to(savepoint)?;
     transaction.commit()?;
 
-    // A snapshot stays what it is while others write.
+    // A snapshot does not change while other transactions write.
     let snapshot = store.read()?;
     let writer = store.write()?;
     writer.tree("colours")?.remove("banana")?;

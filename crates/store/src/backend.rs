@@ -1,15 +1,17 @@
-//! Pages that change together or not at all: what everything above stands on, and both kinds of media can give.
+//! Pages that change atomically: the base of all higher layers, which both kinds of media provide.
 //!
-//! A page is known by its [`PageNo`], which stays; where its bytes lie is the backend's affair and changes with every commit
-//! (a *slot* of 4,096 bytes, whose first line is the backend's own). A backend keeps one version of a page, the last committed,
-//! beside what is being written; older ones for readers are kept in memory by `pages`.
+//! A page is identified by its [`PageNo`], which stays. The backend chooses the location of its
+//! bytes, which changes with every commit (a *slot* of 4,096 bytes, whose first line is the
+//! backend's own). A backend keeps the last committed version of a page, beside the version that is
+//! being written. `pages` keeps older versions for readers in memory.
 //!
 //! Invariants of every backend:
-//! - After [`commit`](Backend::commit) has returned, and only then, all of its batch is durable. A crash before leaves all of
-//!   it or nothing.
-//! - No byte of a committed version is written over while a crash could bring that version back.
-//! - [`read`](Backend::read) returns what was committed, or an error: every page has a checksum.
-//! - After an error that leaves unknown what is durable, it commits nothing more ([`Error::Poisoned`](crate::Error::Poisoned)).
+//! - After [`commit`](Backend::commit) has returned, and only then, all of its batch is durable. A
+//!   crash before that leaves all of it or nothing.
+//! - No byte of a committed version is overwritten while a crash could restore that version.
+//! - [`read`](Backend::read) returns the committed bytes, or an error: every page has a checksum.
+//! - After an error that leaves the durable state unknown, the backend commits nothing more
+//!   ([`Error::Poisoned`](crate::Error::Poisoned)).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +19,16 @@ use std::sync::Arc;
 use crate::Result;
 use crate::medium::Domain;
 
-/// Bytes of a line.
+/// The bytes of a line.
 pub(crate) const LINE_BYTES: usize = 64;
-/// Bytes of a slot: the unit of space.
+/// The bytes of a slot: the unit of space.
 pub(crate) const SLOT_BYTES: usize = 4096;
-/// Lines of a slot.
+/// The lines of a slot.
 pub(crate) const SLOT_LINES: usize = SLOT_BYTES / LINE_BYTES;
-/// Bytes of a page: a slot without its first line.
+/// The bytes of a page: a slot without its first line.
 pub(crate) const PAGE_BYTES: usize = SLOT_BYTES - LINE_BYTES;
 
-/// The name of a page: dense, from 0. It is used again once the page was freed.
+/// The number of a page: dense, from 0. It is reused after the page is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PageNo(pub(crate) u32);
 
@@ -42,7 +44,7 @@ impl fmt::Display for PageNo {
 pub(crate) struct Image(pub(crate) [u8; PAGE_BYTES]);
 
 impl Image {
-    /// All zeros.
+    /// Returns a page of zeros.
     pub(crate) fn zeroed() -> Self {
         Self([0; PAGE_BYTES])
     }
@@ -54,8 +56,8 @@ impl fmt::Debug for Image {
     }
 }
 
-/// A set of a slot's lines: bit `i` is line `i`, which is bytes `64 * (i - 1) ..` of the page. Bit 0, the backend's own line, is
-/// never in it.
+/// A set of a slot's lines. Bit `i` is line `i`, which is bytes `64 * (i - 1) ..` of the page. Bit
+/// 0, the backend's own line, is never set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lines(pub(crate) u64);
 
@@ -63,7 +65,7 @@ impl Lines {
     /// All lines of a page.
     pub(crate) const ALL: Self = Self(!1);
 
-    /// The lines that bytes `from .. to` of a page lie in.
+    /// Returns the lines that contain bytes `from .. to` of a page.
     pub(crate) fn of(from: usize, to: usize) -> Self {
         if from >= to {
             return Self(0);
@@ -72,140 +74,146 @@ impl Lines {
         Self((u64::MAX << first) & (u64::MAX >> (SLOT_LINES - 1 - last)))
     }
 
-    /// Lines in either.
+    /// Returns the union of both sets.
     pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Their number.
+    /// Returns the number of lines.
     pub(crate) fn count(self) -> u32 {
         self.0.count_ones()
     }
 }
 
-/// What a commit does to one page.
+/// The change of one page by a commit.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     /// The page, in use or not.
     pub(crate) page: PageNo,
-    /// Its new bytes.
+    /// The page's new bytes.
     pub(crate) content: Content,
-    /// Lines that may differ from the committed version; all of them if there is none.
+    /// The lines that may differ from the committed version, or all of them if there is none.
     pub(crate) lines: Lines,
 }
 
 /// The new bytes of a page.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Here they are.
+    /// The bytes themselves.
     Image(Arc<Image>),
-    /// [`Backend::spill`] was given them last.
+    /// The bytes last passed to [`Backend::spill`].
     Spilled,
 }
 
-/// Which free slots a batch may take where the medium does not grow.
+/// The free slots that a batch may take if the medium does not grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Room {
     /// All but the reserve.
     #[default]
     Ordinary,
-    /// All: it is of transactions that make room, and without any to begin with nobody ever could.
+    /// All. The reserve is for transactions that free space: without any free slots to start with,
+    /// no transaction could free some.
     Reserve,
 }
 
-/// What one commit does: one transaction, or several that become durable together. A page is at most once in it.
+/// The changes of one commit: one transaction, or several that become durable together. A page
+/// occurs at most once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// Where there is room for it.
+    /// The free slots that the batch may take.
     pub(crate) room: Room,
-    /// Pages that are new or changed.
+    /// The pages that are new or changed.
     pub(crate) writes: Vec<Write>,
-    /// Pages that are no longer in use; each was.
+    /// The pages that are no longer in use. Each was in use before.
     pub(crate) frees: Vec<PageNo>,
 }
 
-/// What a backend has moved since it was opened, and what it has.
+/// Counters since the opening of a backend, and its present sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendStats {
-    /// Batches committed.
+    /// The number of batches committed.
     pub commits: u64,
-    /// Lines (or, on files, pages) written as the new bytes of pages.
+    /// The lines (or, on files, pages) written as the new bytes of pages.
     pub data_units: u64,
-    /// Lines or pages that say what a commit consists of, where they are not data themselves.
+    /// The lines or pages that describe a commit, if they are not data themselves.
     pub journal_units: u64,
-    /// Lines or pages written to bring pairs of slots together.
+    /// The lines or pages written to consolidate pairs of slots.
     pub consolidation_units: u64,
-    /// Lines or pages of tables and superblocks.
+    /// The lines or pages of tables and superblocks.
     pub table_units: u64,
-    /// Bytes written to the medium, all in all.
+    /// The bytes written to the medium, in total.
     pub written_bytes: u64,
-    /// Lines flushed.
+    /// The number of lines flushed.
     pub flushes: u64,
-    /// Fences: `sfence` on memory, `fdatasync` on files.
+    /// The number of fences: `sfence` on memory, `fdatasync` on files.
     pub fences: u64,
-    /// Checkpoints of tables.
+    /// The number of checkpoints of tables.
     pub checkpoints: u64,
-    /// Pages in use.
+    /// The number of pages in use.
     pub pages: u64,
-    /// Slots that the medium has room for.
+    /// The number of slots that fit on the medium.
     pub slots: u64,
-    /// Slots that hold nothing that is needed.
+    /// The number of slots without needed contents.
     pub free_slots: u64,
-    /// Pages that hold two slots.
+    /// The number of pages that hold two slots.
     pub pairs: u64,
 }
 
-/// Pages that change together or not at all. All methods may be called from many threads, with the exceptions that are stated.
+/// Pages that change atomically. All methods may be called from many threads, except as stated.
 pub(crate) trait Backend: Send + Sync + fmt::Debug {
-    /// What the medium is called.
+    /// Returns the name of the medium.
     fn name(&self) -> &str;
 
-    /// Where what is committed is safe.
+    /// Returns the domain in which commits are safe.
     fn domain(&self) -> Domain;
 
-    /// Pages in use, ascending, as of the last commit. Called before the first commit, and by checks.
+    /// Returns the pages in use, ascending, as of the last commit. Called before the first commit,
+    /// and by checks.
     fn pages(&self) -> Vec<PageNo>;
 
-    /// Reads the committed version of a page in use. Not called for a page that a commit under way writes.
+    /// Reads the committed version of a page in use. Not called for a page that a running commit
+    /// writes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if its checksum is not that of its bytes.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the checksum does not match the bytes.
     fn read(&self, page: PageNo, into: &mut Image) -> Result<()>;
 
-    /// Makes all of `batch` durable. One at a time. Returns the bytes that were written to the medium for it, work that was put off
-    /// until then included.
+    /// Makes all of `batch` durable. One call at a time. Returns the bytes that were written to the
+    /// medium for it, including work deferred until then.
     ///
     /// # Errors
-    /// [`Error::Full`](crate::Error::Full) and nothing has happened; anything else, and the backend is poisoned.
+    /// [`Error::Full`](crate::Error::Full): nothing was changed. Any other error poisons the
+    /// backend.
     fn commit(&self, batch: &Batch) -> Result<u64>;
 
-    /// Keeps bytes of a page that the open transaction has no room for in memory. May be called again for the same page. Not
-    /// called while a commit is under way; what was spilled is part of the next commit, or is discarded before it.
+    /// Keeps bytes of a page that do not fit in the memory of the open transaction. May be called
+    /// again for the same page. Not called during a commit. Spilled pages are part of the next
+    /// commit, or are discarded before it.
     fn spill(&self, page: PageNo, image: &Image, lines: Lines) -> Result<()>;
 
-    /// Reads what was spilled of a page.
+    /// Reads the spilled bytes of a page.
     fn read_spilled(&self, page: PageNo, into: &mut Image) -> Result<()>;
 
-    /// Forgets what was spilled: the transaction was aborted.
+    /// Discards the spilled pages of an aborted transaction.
     fn discard_spilled(&self);
 
     /// Brings tables up to date, so that recovery has little to do.
     fn checkpoint(&self) -> Result<()>;
 
-    /// Does a bounded piece of the work that can wait (consolidation, checkpoints that are due); `false` if there is none. Not
-    /// called while a commit is under way.
+    /// Does a bounded piece of the deferrable work (consolidation, checkpoints that are due).
+    /// Returns false if there is none. Not called during a commit.
     fn maintain(&self) -> Result<bool>;
 
-    /// The last call: makes a checkpoint and marks the medium as cleanly closed, so that the next open need not guess where the
-    /// journal ends and misses nothing if its end is damaged.
+    /// Makes a checkpoint and marks the medium as cleanly closed. This is the last call. The next
+    /// open need not guess the end of the journal, and detects damage of that end.
     fn close(&self) -> Result<()> {
         self.checkpoint()
     }
 
-    /// Verifies everything that it keeps: checksums of all pages and tables, that no slot has two owners. Each finding is a
-    /// sentence that names the page or slot.
+    /// Verifies everything that the backend keeps: the checksums of all pages and tables, and that
+    /// no slot has two owners. Each finding is a sentence that names the page or slot.
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()>;
 
-    /// What it has moved and has.
+    /// Returns the counters and sizes.
     fn stats(&self) -> BackendStats;
 }

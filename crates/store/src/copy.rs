@@ -1,8 +1,9 @@
-//! Copying a store, entry by entry in the order of keys: the copy has full pages and no free ones. One that somebody else writes to
-//! is copied page by page.
+//! Copies of a store, entry by entry in the order of keys: the copy has full pages and no free
+//! ones. A store that another process writes to is copied page by page.
 //!
-//! It grows beside its final name and takes that when it is durable and whole (`rename`): a crash leaves nothing there, or all of it.
-//! What a crash leaves beside it has a name that ends in `.new-` and digits, and may be deleted.
+//! The copy is written beside its final name and renamed (`rename`) when it is durable and whole: a
+//! crash leaves no file at the final name, or a whole one. A file that a crash leaves beside it has
+//! a name that ends in `.new-` and digits, and may be deleted.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,17 +22,18 @@ use crate::read::ReadTransaction;
 use crate::store::Store;
 use crate::{Error, Options, Result};
 
-/// What is done with a file that has the name already.
+/// The handling of an existing file of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
     Keep,
     Replace,
 }
 
-/// Makes a store at `path` by `fill`ing an empty one beside it.
+/// Creates a store at `path` by `fill`ing an empty one beside it.
 ///
 /// # Errors
-/// [`Error::Io`] with `AlreadyExists` if there is something and it is to be kept; what `fill` and the medium say.
+/// [`Error::Io`] with `AlreadyExists` if the path exists and `existing` is `Keep`; those of `fill`
+/// and of the medium.
 pub(crate) fn make(
     path: &Path,
     options: &Options,
@@ -42,7 +44,7 @@ pub(crate) fn make(
     make_file(path, existing, |beside| {
         let store = Store::create_in_place(beside, options)?;
         if existing == Existing::Replace {
-            // Before there is anything in it to be read.
+            // Set before the file has any contents to be read.
             take_after(beside, path).map_err(|e| Error::io("give the permissions of the store to", &name, e))?;
         }
         fill(&store)?;
@@ -50,7 +52,7 @@ pub(crate) fn make(
     })
 }
 
-/// Makes a file at `path` by having `write` make a durable one beside it.
+/// Creates a file at `path`: `write` makes a durable file beside it.
 fn make_file(path: &Path, existing: Existing, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let name = path.display().to_string();
     if existing == Existing::Keep && path.symlink_metadata().is_ok() {
@@ -60,13 +62,13 @@ fn make_file(path: &Path, existing: Existing, write: impl FnOnce(&Path) -> Resul
     let made = write(&beside);
     let placed = made.and_then(|()| place(&beside, path, existing).map_err(|e| Error::io("make", &name, e)));
     if placed.is_err() {
-        // The first error counts.
+        // The first error is returned.
         let _ = fs::remove_file(&beside);
     }
     placed
 }
 
-/// A name beside `path` that nobody else uses: the standard library's hasher is seeded by the system.
+/// Returns an unused name beside `path`: the system seeds the standard library's hasher.
 fn beside(path: &Path) -> PathBuf {
     let mut name: OsString = path.file_name().unwrap_or_default().into();
     name.push(format!(".new-{}", RandomState::new().hash_one(std::process::id())));
@@ -79,7 +81,7 @@ fn take_after(copy: &Path, original: &Path) -> std::io::Result<()> {
     let (owner, group) = (original.uid(), original.gid());
     let made = copy.metadata()?;
     if (made.uid(), made.gid()) != (owner, group) {
-        // Who may not give files away keeps the copy: its mode is the same.
+        // A process without the right to change the owner keeps the copy: its mode is the same.
         let _ = chown(copy, Some(owner), Some(group));
     }
     fs::set_permissions(copy, original.permissions())?;
@@ -91,7 +93,8 @@ fn place(from: &Path, to: &Path, existing: Existing) -> std::io::Result<()> {
     match existing {
         Existing::Replace => fs::rename(from, to)?,
         Existing::Keep => match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // A file system that does not know how: a link does not replace either.
+            // The file system does not support the flag. A hard link does not replace a file
+            // either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 fs::hard_link(from, to)?;
                 fs::remove_file(from)?;
@@ -106,10 +109,11 @@ fn place(from: &Path, to: &Path, existing: Existing) -> std::io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
-/// Copies the file at `from` to `to`, while somebody writes to it: page by page, as of one commit.
+/// Copies the file at `from` to `to`, while another process writes to it: page by page, as of one
+/// commit.
 ///
 /// # Errors
-/// [`Error::Io`] with `AlreadyExists` if there is something at `to`; those of [`copy_live`].
+/// [`Error::Io`] with `AlreadyExists` if `to` exists; those of [`copy_live`].
 pub(crate) fn live(from: &Path, to: &Path) -> Result<()> {
     make_file(to, Existing::Keep, |beside| {
         let copy = FlipBackend::create(Arc::new(File::create(beside)?), FlipOptions::default())?;
@@ -118,7 +122,7 @@ pub(crate) fn live(from: &Path, to: &Path) -> Result<()> {
     })
 }
 
-/// Copies the store that `open` opens to `to`, which is empty, while others write to it.
+/// Copies the store that `open` opens to `to`, which is empty, while other processes write to it.
 ///
 /// # Errors
 /// Those of [`copy_live`].
@@ -128,7 +132,7 @@ pub(crate) fn live_on(open: Open<'_>, to: Arc<dyn Medium>) -> Result<()> {
     copy.close()
 }
 
-/// Copies all that `from` sees into an empty store, in one transaction.
+/// Copies everything that `from` sees into an empty store, in one transaction.
 pub(crate) fn copy(from: &ReadTransaction, to: &Store) -> Result<()> {
     let transaction = to.write()?;
     for name in from.trees()? {

@@ -1,8 +1,9 @@
-//! A crash-safe, embedded, ordered key-value store: named B+trees, one writer and many snapshot readers, on files and on
-//! persistent memory.
+//! A crash-safe, embedded, ordered key-value store: named B+trees, one writer and many snapshot
+//! readers, on files and on persistent memory.
 //!
-//! It commits by **optimized shadow paging** (OSP): what a transaction writes goes beside what is committed, never over it,
-//! and a commit says which of the two counts. Nothing is written into a log first and home later.
+//! The store commits by **optimized shadow paging** (OSP). A transaction writes its pages beside
+//! the committed ones, never over them, and a commit switches to the new versions. There is no log
+//! that is written first and copied home later.
 //!
 //! ```
 //! # fn main() -> onehop_store::Result<()> {
@@ -27,22 +28,26 @@
 //! # }
 //! ```
 //!
-//! - Keys have up to [`MAX_KEY_BYTES`], values up to [`MAX_VALUE_BYTES`]; keys are ordered as bytes.
-//! - One [`WriteTransaction`] at a time, of as many trees as it likes, with savepoints. Threads that commit together share one
-//!   wait for the device.
-//! - Any number of [`ReadTransaction`]s. They wait for nobody.
-//! - After an error of the medium nothing is committed any more ([`Error::Poisoned`]): open the store again.
+//! - Keys have up to [`MAX_KEY_BYTES`], values up to [`MAX_VALUE_BYTES`]. Keys are ordered as
+//!   bytes.
+//! - One [`WriteTransaction`] at a time, of any number of trees, with savepoints. Threads that
+//!   commit together share one wait for the device.
+//! - Any number of [`ReadTransaction`]s. They never wait.
+//! - After an error of the medium the store commits nothing more ([`Error::Poisoned`]): open it
+//!   again.
 //!
 //! # Layers
 //!
-//! From the bottom up, each layer seeing only the one below:
+//! From the bottom up. Each layer uses only the layer below it:
 //!
-//! 1. [`medium`]: bytes that survive a crash, with what the hardware promises about them: at which granularity, and when.
-//! 2. `backend`: pages that change together or not at all. Two of them: one for media of cache lines, one for media of pages.
+//! 1. [`medium`]: bytes that survive a crash, and the guarantees of the hardware: at which
+//!    granularity, and when.
+//! 2. `backend`: pages that change atomically. There are two backends: one for media of cache
+//!    lines, one for media of pages.
 //! 3. `pages`: versions of pages in memory: transactions, snapshots, group commit.
 //! 4. `tree`: ordered maps in pages.
 //!
-//! The crate stands by itself: no SQL, no Arrow, no async.
+//! The crate is self-contained: no SQL, no Arrow, no async.
 
 pub(crate) mod backend;
 mod bytes;

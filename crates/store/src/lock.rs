@@ -1,8 +1,10 @@
-//! One writer, or many readers: the operating system's lock on the store's file (`flock`), which cannot outlive its holder.
+//! One writer, or many readers: the operating system's lock on the store's file (`flock`), which
+//! cannot outlive its holder.
 //!
-//! The lock belongs to what was opened, not to the process: a second handle within the process meets it as well, and a child that
-//! was forked shares it. Therefore it is let go by name, in the process that took it; a child that merely closes its copy must not
-//! release its parent's, and one that lives on must not keep it.
+//! The lock belongs to the open file description, not to the process. A second handle within the
+//! process conflicts with it as well, and a forked child shares it. Therefore the process that took
+//! the lock releases it explicitly. A child that closes its copy must not release the lock of its
+//! parent, and a child that lives on must not keep it.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +16,7 @@ use rustix::io::Errno;
 use crate::options::Access;
 use crate::{Error, Result};
 
-/// The lock, held until this is dropped.
+/// The lock, held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -22,10 +24,10 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Locks the file at `path`, which is there.
+    /// Locks the existing file at `path`.
     ///
     /// # Errors
-    /// [`Error::Locked`], with the process that holds it where the system tells.
+    /// [`Error::Locked`], with the process that holds the lock if the system reports it.
     pub(crate) fn acquire(path: &Path, access: Access) -> Result<Self> {
         let name = path.display().to_string();
         let (file, operation) = match access {
@@ -42,7 +44,8 @@ impl Lock {
         }
     }
 
-    /// Whether what is locked is still what `path` names: it may have been replaced between opening and locking.
+    /// Returns true if the locked file is still the file at `path`: it may have been replaced
+    /// between opening and locking.
     pub(crate) fn is_of(&self, path: &Path) -> Result<bool> {
         let failed = |e| Error::io("look at", &path.display().to_string(), e);
         let locked = self.file.metadata().map_err(failed)?;
@@ -57,7 +60,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // If this fails, closing does it.
+            // If this fails, closing the file releases the lock.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -67,8 +70,8 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Who has an `flock` on a file, as messages say it: " (process 1234)", if the system's list of locks has the file once, and nothing
-/// otherwise.
+/// Returns the holder of an `flock` on a file in the form used by messages, " (process 1234)". The
+/// string is empty unless the system's list of locks has the file exactly once.
 pub fn lock_holder(file: &File) -> String {
     let Ok(metadata) = file.metadata() else { return String::new() };
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return String::new() };
@@ -78,8 +81,9 @@ pub fn lock_holder(file: &File) -> String {
     }
 }
 
-/// The processes that hold an `flock` on a file of number `inode`. Its device is not compared: some file systems give the file
-/// another one than the list says. Lines are like `3: FLOCK  ADVISORY  WRITE 1234 08:01:131075 0 EOF`; `->` marks who waits.
+/// Returns the processes that hold an `flock` on a file with inode number `inode`. It does not
+/// compare devices: some file systems report another device than the list does. Lines are like
+/// `3: FLOCK ADVISORY WRITE 1234 08:01:131075 0 EOF`. `->` marks a waiting process.
 fn holders(locks: &str, inode: u64) -> Vec<u32> {
     let holder = |line: &str| {
         let mut words = line.split_whitespace().skip(1);

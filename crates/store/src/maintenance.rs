@@ -1,12 +1,15 @@
-//! Work that can wait, done by a thread while nobody commits.
+//! Deferrable work, done by a thread while the store is idle.
 //!
-//! 1. The thread sleeps. A commit wakes it; while it is awake, a commit is only counted.
-//! 2. It waits until there has been no commit for [`QUIET`].
-//! 3. It does pieces of what can wait ([`Backend::maintain`](crate::backend::Backend::maintain)) until there is no more (1), or
-//!    somebody has committed (2). Each piece is bounded: that long a commit may have to wait for it.
+//! 1. The thread sleeps. A commit wakes it. While the thread is awake, a commit only increments a
+//!    counter.
+//! 2. The thread waits until there has been no commit for [`QUIET`].
+//! 3. The thread does pieces of the deferrable work
+//!    ([`Backend::maintain`](crate::backend::Backend::maintain)) until there is no more (1), or a
+//!    commit arrives (2). Each piece is bounded, and so is the wait of a commit for it.
 //!
-//! It has the pages, not the store: the last handle of a store closes it whether or not the thread is awake, and waits for it. What
-//! fails is not lost: the backend is poisoned by it, and says so to whoever commits next.
+//! The thread holds the pages, not the store. The last handle of a store closes it whether or not
+//! the thread is awake, and waits for the thread. A failure is not lost: it poisons the backend,
+//! which reports it to the next commit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,10 +19,10 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::pages::Pages;
 
-/// So long without a commit, and nobody is about to make one.
+/// The time without a commit after which the store counts as idle.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What commits tell the thread, if there is one.
+/// Signals from commits to the thread, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     commits: AtomicU64,
@@ -28,19 +31,20 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// A batch has become durable.
+    /// Records that a batch has become durable.
     pub(crate) fn committed(&self) {
         self.commits.fetch_add(1, SeqCst);
-        // To wake a thread is a call of the system: once for each time that it sleeps.
+        // Waking a thread is a system call: done once each time that it sleeps.
         if self.is_asleep.load(SeqCst) && self.is_asleep.swap(false, SeqCst) {
             self.thread.get().inspect(|thread| thread.unpark());
         }
     }
 
-    /// Sleeps until there are other commits than `seen`, or the end. Returns their number.
+    /// Sleeps until the number of commits differs from `seen`, or until shutdown. Returns the
+    /// number.
     fn wait(&self, seen: u64, is_over: &AtomicBool) -> u64 {
         loop {
-            // First: whoever commits from here on wakes it.
+            // Set before the check: a commit after this line wakes the thread.
             self.is_asleep.store(true, SeqCst);
             let commits = self.commits.load(SeqCst);
             if commits != seen || is_over.load(SeqCst) {
@@ -52,17 +56,19 @@ impl Activity {
     }
 }
 
-/// The thread, until this is dropped.
+/// The thread, which runs until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Maintainer {
     is_over: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// A child that was forked has no such thread, and would wait for it for ever.
+    /// The process that started the thread. A forked child has no such thread, and would wait for
+    /// it forever.
     process: u32,
 }
 
 impl Maintainer {
-    /// Begins to look after `pages`; `None` where the system gives no thread: commits do then what is due.
+    /// Starts the thread for `pages`. Returns `None` if the system gives no thread: commits then do
+    /// the work that is due.
     pub(crate) fn of(pages: &Arc<Pages>) -> Option<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let (of_thread, pages) = (Arc::clone(&is_over), Arc::clone(pages));
@@ -74,13 +80,13 @@ impl Maintainer {
         Some(Self { is_over, thread: Mutex::new(Some(thread)), process: std::process::id() })
     }
 
-    /// Ends it: when this returns, the pages are not looked at any more.
+    /// Stops the thread. After the return the thread does not access the pages any more.
     pub(crate) fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread.filter(|_| self.process == std::process::id()) else { return };
         self.is_over.store(true, SeqCst);
         thread.thread().unpark();
-        // It does not panic; and who closes a store has nothing to do about it.
+        // The thread does not panic, and a caller that closes a store could not handle it.
         let _ = thread.join();
     }
 }
@@ -91,10 +97,10 @@ impl Drop for Maintainer {
     }
 }
 
-/// Returns when it is over, or nobody commits any more.
+/// Maintains the pages until shutdown, or until an error other than [`Error::Full`].
 fn look_after(pages: &Pages, is_over: &AtomicBool) {
     let activity = pages.activity();
-    // Commits after which nothing was left to do.
+    // The number of commits after which no work was left.
     let mut done = 0;
     loop {
         let mut seen = activity.wait(done, is_over);
@@ -118,7 +124,7 @@ fn look_after(pages: &Pages, is_over: &AtomicBool) {
     }
 }
 
-/// Waits for [`QUIET`], or until it is over.
+/// Waits for [`QUIET`], or until shutdown.
 fn rest(is_over: &AtomicBool) {
     let until = Instant::now() + QUIET;
     while !is_over.load(SeqCst) {

@@ -1,11 +1,11 @@
-//! Mutants: the store, or what stands on it, with one of its precautions left out.
+//! Mutants: the store, or code on top of it, with one of its precautions left out.
 //!
-//! A flush, a fence, a check or a rule of order that a crash could prove necessary is written as
-//! `if !skips("lines.commit.fence-data") { medium.fence()? }`. Crash tests leave out one after the other, and must fail with
-//! each: a precaution whose absence no test notices is either needless or untested. Outside of tests `skips` is `false` at
-//! compile time.
+//! A flush, a fence, a check or an ordering rule that a crash could prove necessary is written as
+//! `if !skips("lines.commit.fence-data") { medium.fence()? }`. Crash tests leave out one precaution
+//! after the other, and must fail with each: a precaution whose absence no test notices is either
+//! needless or untested. Outside of tests `skips` is `false` at compile time.
 
-/// Whether this thread is to leave out the precaution called `name`.
+/// Returns true if this thread leaves out the precaution called `name`.
 #[cfg(not(any(test, feature = "crash-testing")))]
 #[inline(always)]
 pub const fn skips(_name: &'static str) -> bool {
@@ -21,15 +21,15 @@ mod tested {
     use std::collections::BTreeSet;
 
     thread_local! {
-        /// Whether there is anything in `LEFT_OUT`, or `MET` is kept.
+        /// True if `LEFT_OUT` has a name, or if `MET` is recorded.
         static IS_WATCHED: Cell<bool> = const { Cell::new(cfg!(test)) };
         static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
         static MET: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
     }
 
-    /// Whether this thread is to leave out the precaution called `name`.
+    /// Returns true if this thread leaves out the precaution called `name`.
     pub fn skips(name: &'static str) -> bool {
-        // Tests of other crates come by here for every page.
+        // Tests of other crates reach this line for every page.
         if !IS_WATCHED.get() {
             return false;
         }
@@ -43,7 +43,8 @@ mod tested {
         LEFT_OUT.set(name.map(String::from));
     }
 
-    /// All precautions that this thread has come by. Outside of this crate's tests, while one is left out.
+    /// Returns all precautions that this thread has reached. Outside of this crate's tests they are
+    /// recorded only while one is left out.
     pub fn met() -> BTreeSet<&'static str> {
         MET.with_borrow(Clone::clone)
     }

@@ -1,4 +1,4 @@
-//! Checking a whole store.
+//! Checks of a whole store.
 
 use std::fmt;
 use std::ops::Bound;
@@ -9,40 +9,40 @@ use crate::backend::{PAGE_BYTES, PageNo};
 use crate::pages::Pages;
 use crate::tree::{self, CATALOG, Cursor, Walk};
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong, a sentence each; none if all is well.
+    /// The findings, a sentence each. Empty if the store is sound.
     pub findings: Vec<String>,
     /// All trees, by name.
     pub trees: Vec<TreeReport>,
-    /// Pages in use.
+    /// The number of pages in use.
     pub pages: u64,
 }
 
-/// What a check has seen of one tree.
+/// Statistics of one tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeReport {
-    /// Its name.
+    /// The tree's name.
     pub name: String,
-    /// Its entries.
+    /// The number of entries.
     pub entries: u64,
-    /// Nodes from the root to a leaf.
+    /// The number of nodes from the root to a leaf.
     pub levels: u64,
-    /// Pages that lead to leaves.
+    /// The number of pages that lead to leaves.
     pub inner_pages: u64,
-    /// Pages with entries.
+    /// The number of pages with entries.
     pub leaf_pages: u64,
-    /// Pages with long values.
+    /// The number of pages with long values.
     pub overflow_pages: u64,
-    /// How full its leaves are, in percent.
+    /// The fill of the leaves, in percent.
     pub leaf_fill_percent: u64,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns true if there is no finding.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -70,8 +70,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Walks everything that the last commit refers to. Nobody commits meanwhile: the caller has the writer's place, or the store is
-/// open for reading only.
+/// Walks everything that the last commit refers to. There is no commit meanwhile: the caller holds
+/// the writer slot, or the store is open for reading only.
 pub(crate) fn check(pages: &Arc<Pages>) -> Result<Report> {
     let mut report = Report::default();
     let mut findings = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) fn check(pages: &Arc<Pages>) -> Result<Report> {
         match cursor.next() {
             Ok(Some(entry)) => named.push((entry.key().to_vec(), entry.value().to_vec())),
             Ok(None) => break None,
-            // The walk has said what is wrong with that page. What else is in the catalog cannot be known.
+            // The walk has reported the damage of that page. The rest of the catalog is unknown.
             Err(error) => break Some(error),
         }
     };

@@ -1,16 +1,19 @@
-//! Simulations: what a test decides in place of the operating system, so that a run of a seed can be had again.
+//! Simulations: a test replaces decisions of the operating system, so that a run is reproducible
+//! from its seed.
 //!
-//! On a thread that simulates, names that would be random are a sequence of the seed, and work that would block goes to tasks of
-//! the thread's own runtime, in the order in which it was started. Outside of tests no thread simulates, at compile time.
+//! On a thread that simulates, random names come from a sequence of the seed. Blocking work becomes
+//! tasks of the thread's own runtime, in the order in which it was started. Outside of tests no
+//! thread simulates, which is known at compile time.
 
-/// Whether this thread simulates.
+/// Returns true if this thread simulates.
 #[cfg(not(any(test, feature = "crash-testing")))]
 #[inline(always)]
 pub const fn is_on() -> bool {
     false
 }
 
-/// The next bits of this thread's sequence, in place of random ones; `None` if it does not simulate.
+/// Returns the next bits of this thread's sequence, in place of random ones. Returns `None` if the
+/// thread does not simulate.
 #[cfg(not(any(test, feature = "crash-testing")))]
 #[inline(always)]
 pub const fn bits() -> Option<u64> {
@@ -30,19 +33,20 @@ mod tested {
         static STATE: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Whether this thread simulates.
+    /// Returns true if this thread simulates.
     pub fn is_on() -> bool {
         STATE.get().is_some()
     }
 
-    /// The next bits of this thread's sequence, in place of random ones; `None` if it does not simulate.
+    /// Returns the next bits of this thread's sequence, in place of random ones. Returns `None` if
+    /// the thread does not simulate.
     pub fn bits() -> Option<u64> {
         let next = STATE.get()?.wrapping_add(0x9E37_79B9_7F4A_7C15);
         STATE.set(Some(next));
         Some(mix(next))
     }
 
-    /// Has this thread simulate from now on, by this seed, or no more.
+    /// Starts simulation on this thread with this seed, or stops it with `None`.
     pub fn simulate(seed: Option<u64>) {
         STATE.set(seed.map(mix));
     }

@@ -1,4 +1,4 @@
-//! The store: what is opened, and what hands out transactions.
+//! The store, which opens a medium and creates transactions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,24 +19,26 @@ use crate::tree::{self, CATALOG};
 use crate::write::WriteTransaction;
 use crate::{Error, Result};
 
-/// Named ordered maps in one file, in persistent memory, or in plain memory. A handle: clones of it are the same store.
+/// Named ordered maps in one file, in persistent memory, or in plain memory. This is a handle: its
+/// clones are the same store.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What handles and transactions share.
+/// State that handles and transactions share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) pages: Arc<Pages>,
     access: Access,
     maintainer: Option<Maintainer>,
-    /// Let go when all else is over.
+    /// The lock, released last.
     _lock: Option<Lock>,
 }
 
 impl Inner {
-    /// Makes durable what was committed for later, and leaves the medium so that opening it again has nothing to recover.
+    /// Makes deferred commits durable, and leaves the medium so that the next open has nothing to
+    /// recover.
     fn close(&self) -> Result<()> {
         if let Some(maintainer) = &self.maintainer {
             maintainer.stop();
@@ -50,44 +52,46 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Nobody is left to be told. What was acknowledged is durable, and the next open recovers.
+        // No caller is left to receive the error. Acknowledged commits are durable, and the next
+        // open recovers.
         let _ = self.close();
     }
 }
 
-/// What a store has done since it was opened, and what it has.
+/// Counters since the opening of a store, and its present sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What the medium has been told.
+    /// Counters of the medium.
     pub backend: BackendStats,
-    /// Transactions that are durable.
+    /// The number of durable transactions.
     pub transactions: u64,
-    /// Batches that they became durable in: less than `transactions` where threads commit together.
+    /// The number of their batches: less than `transactions` if threads commit together.
     pub batches: u64,
-    /// Pages that batches have changed.
+    /// The number of pages that batches have changed.
     pub changed_pages: u64,
-    /// Lines of 64 bytes that batches have changed.
+    /// The number of lines of 64 bytes that batches have changed.
     pub changed_lines: u64,
-    /// Transactions, pages and lines of the last batch.
+    /// The number of transactions, pages and lines of the last batch.
     pub last_batch: (u64, u64, u64),
-    /// Pages that had to be read from the medium.
+    /// The number of pages that were read from the medium.
     pub cache_misses: u64,
-    /// Pages in memory.
+    /// The number of pages in memory.
     pub cached_pages: u64,
-    /// Live snapshots.
+    /// The number of live snapshots.
     pub snapshots: u64,
-    /// Versions of pages that are kept for them.
+    /// The number of page versions that are kept for them.
     pub versions: u64,
 }
 
 impl Store {
-    /// A store that lives and dies with the process.
+    /// Creates a store that lives as long as the process.
     pub fn memory() -> Result<Self> {
         Self::on(Arc::new(Volatile::default()), &Options::default(), None)
     }
 
-    /// Opens the store at `path`; makes one if there is nothing and `options` allow to write.
+    /// Opens the store at `path`. Creates one if the path does not exist and `options` allow
+    /// writing.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -107,10 +111,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it open, [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
+    /// [`Error::Locked`] if another handle has it open, [`Error::Unknown`] if it is not a store,
+    /// [`Error::Corrupt`] if it is damaged.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        // A pipe would keep whoever opens it waiting, and a device looks like a file without bytes, to be made a store.
+        // Opening a pipe would block, and a device looks like an empty file, in which a store would
+        // be created.
         if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
             return Err(Error::Unknown { object: path.display().to_string(), reason: "it is not a file".into() });
         }
@@ -125,7 +131,7 @@ impl Store {
             }
             let lock = Lock::acquire(path, options.access)?;
             if !lock.is_of(path)? {
-                // Compaction has put another file there.
+                // Compaction has replaced the file.
                 continue;
             }
             let file = match options.access {
@@ -144,15 +150,15 @@ impl Store {
         }
     }
 
-    /// Makes an empty store at `path`, whole or not at all.
+    /// Creates an empty store at `path`, whole or not at all.
     ///
     /// # Errors
-    /// [`Error::Io`] with `AlreadyExists` if there is something.
+    /// [`Error::Io`] with `AlreadyExists` if the path exists.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<()> {
         copy::make(path.as_ref(), options, Existing::Keep, |_| Ok(()))
     }
 
-    /// Makes an empty store in a new file. A crash may leave half of it.
+    /// Creates an empty store in a new file. A crash may leave an incomplete file.
     pub(crate) fn create_in_place(path: &Path, options: &Options) -> Result<Self> {
         let is_memory = match options.medium {
             MediumKind::Auto => Pmem::is_persistent(path),
@@ -168,12 +174,12 @@ impl Store {
         Self::on(create_backend(medium, &options)?, &options, Some(lock))
     }
 
-    /// Makes an empty store on an empty medium.
+    /// Creates an empty store on an empty medium.
     pub fn create_on(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
         Self::on(create_backend(medium, options)?, options, None)
     }
 
-    /// Opens the store on a medium, which nobody else may have open meanwhile.
+    /// Opens the store on a medium, which no other handle may have open meanwhile.
     ///
     /// # Errors
     /// [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
@@ -181,7 +187,7 @@ impl Store {
         Self::on(open_backend(medium, options)?, options, None)
     }
 
-    /// A store on `backend`. A new one gets its tree of trees.
+    /// Opens a store on `backend`. A new store gets its tree of trees.
     pub(crate) fn on(backend: Arc<dyn Backend>, options: &Options, lock: Option<Lock>) -> Result<Self> {
         let limits = Limits {
             cache_bytes: options.cache_bytes,
@@ -194,7 +200,8 @@ impl Store {
             return Err(Error::corrupt(backend.name(), "page 0, where the tree of trees begins, is missing"));
         }
         let backend: Arc<dyn Backend> = match options.access {
-            // Nothing was ever committed to it: as good as an empty store, and not to be changed.
+            // Nothing was ever committed to it: it reads as an empty store, and must not be
+            // changed.
             Access::ReadOnly if is_new => Arc::new(Volatile::default()),
             _ => backend,
         };
@@ -216,7 +223,7 @@ impl Store {
         }
     }
 
-    /// Begins a transaction that may change things; waits for the one before it.
+    /// Begins a write transaction. Waits for the previous one.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
@@ -225,7 +232,7 @@ impl Store {
         Ok(WriteTransaction::new(self.inner.pages.write()?, &self.inner))
     }
 
-    /// Begins a transaction that may change things, unless there is one.
+    /// Begins a write transaction, unless there is one.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
@@ -234,38 +241,40 @@ impl Store {
         Ok(self.inner.pages.try_write()?.map(|transaction| WriteTransaction::new(transaction, &self.inner)))
     }
 
-    /// How often commits that were in order have been taken back for lack of room since the store was opened: see
-    /// [`WriteTransaction::epoch`].
+    /// Returns the number of times that ordered commits were rolled back for lack of space since
+    /// the store was opened: see [`WriteTransaction::epoch`].
     pub fn epoch(&self) -> u64 {
         self.inner.pages.epoch()
     }
 
-    /// Begins a transaction that reads what is durable now.
+    /// Begins a transaction that reads the present durable state.
     pub fn read(&self) -> Result<ReadTransaction> {
         Ok(ReadTransaction::new(&self.inner))
     }
 
-    /// Makes durable what was committed for later. Who has a [`Pending`](crate::Pending) waits for that, and hears about one
-    /// transaction instead of all.
+    /// Makes deferred commits durable. A caller with a [`Pending`](crate::Pending) waits for that
+    /// instead, and gets the result of one transaction instead of all.
     ///
     /// # Errors
-    /// [`Error::Full`] if the last that was committed found no room: all that were not durable before it are lost.
+    /// [`Error::Full`] if the last commit found no space: all commits that were not durable before
+    /// it are lost.
     pub fn sync(&self) -> Result<()> {
         self.inner.pages.sync()
     }
 
-    /// Brings the medium's tables up to date, so that opening the store again has little to do. Waits for a commit that is under
-    /// way, and for a transaction that has outgrown its memory until it ends: a thread that has that one waits for itself.
+    /// Brings the medium's tables up to date, so that the next open has little to do. Waits for a
+    /// running commit, and for the end of a transaction that has outgrown its memory. A thread that
+    /// holds such a transaction deadlocks.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_access()?;
         self.inner.pages.alone(|backend| backend.checkpoint())
     }
 
-    /// Walks everything: every page in use belongs to one tree, once; keys are in order; what the medium keeps has its checksum.
-    /// Writers wait meanwhile.
+    /// Verifies the whole store: every page in use belongs to one tree, once; keys are in order;
+    /// everything on the medium matches its checksum. Writers wait meanwhile.
     ///
     /// # Errors
-    /// What keeps it from looking. What it finds is in the report.
+    /// An error that prevents the check. Damage is listed in the report.
     pub fn check(&self) -> Result<Report> {
         let _writer = match self.inner.access {
             Access::ReadWrite => Some(self.inner.pages.write()?),
@@ -274,23 +283,25 @@ impl Store {
         self.inner.pages.alone(|_| report::check(&self.inner.pages))
     }
 
-    /// Copies what is durable now to a new store at `path`, which is whole and durable on return. Writers go on meanwhile; the copy
-    /// has full pages and no free ones.
+    /// Copies the present durable state to a new store at `path`, which is whole and durable on
+    /// return. Writers continue meanwhile. The copy has full pages and no free ones.
     ///
     /// # Errors
-    /// [`Error::Io`] with `AlreadyExists` if there is something at `path`; [`Error::SnapshotTooOld`] if writers outran it.
+    /// [`Error::Io`] with `AlreadyExists` if `path` exists; [`Error::SnapshotTooOld`] if writers
+    /// outran the copy.
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<()> {
         let snapshot = self.read()?;
         copy::make(path.as_ref(), &Options::default(), Existing::Keep, |copy| copy::copy(&snapshot, copy))
     }
 
-    /// Copies the store in the file at `path` to a new one at `to`, as [`backup`](Self::backup) does, or, if a process has it open for
-    /// writing, page by page, as of one of its commits: neither waits for the other. What is copied may be a commit that was not
-    /// durable yet.
+    /// Copies the store in the file at `path` to a new one at `to`, as [`backup`](Self::backup)
+    /// does. If a process has the store open for writing, copies it page by page, as of one of its
+    /// commits, and neither process waits for the other. That commit may not have been durable yet.
     ///
     /// # Errors
-    /// [`Error::Io`] with `AlreadyExists` if there is something at `to`; [`Error::Locked`] if a process writes to it and it lies on
-    /// memory, of which only that process can make a backup; [`Error::Corrupt`] if it is damaged.
+    /// [`Error::Io`] with `AlreadyExists` if `to` exists; [`Error::Locked`] if a process writes to
+    /// it and it lies on memory, of which only that process can make a backup; [`Error::Corrupt`]
+    /// if it is damaged.
     pub fn backup_file(path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (path, to) = (path.as_ref(), to.as_ref());
         match Self::open(path, &Options::default().access(Access::ReadOnly)) {
@@ -302,10 +313,11 @@ impl Store {
         }
     }
 
-    /// The same without a lock, so that a process may open it for writing meanwhile. A store on memory is locked all the same.
+    /// Does the same without a lock, so that a process may open the store for writing meanwhile. A
+    /// store on memory is locked nevertheless.
     ///
     /// # Errors
-    /// As of [`backup_file`](Self::backup_file).
+    /// Those of [`backup_file`](Self::backup_file).
     pub fn backup_live(path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (path, to) = (path.as_ref(), to.as_ref());
         match Superblock::read(&File::open_read_only(path)?)?.layout {
@@ -314,26 +326,28 @@ impl Store {
         }
     }
 
-    /// The same of the store on the file that `open` opens for reading, to an empty medium: for simulations.
+    /// Does the same with the store on the file that `open` opens for reading, to an empty medium:
+    /// for simulations.
     ///
     /// # Errors
-    /// As of [`backup_live`](Self::backup_live).
+    /// Those of [`backup_live`](Self::backup_live).
     #[doc(hidden)]
     pub fn copy_live(open: &mut dyn FnMut() -> Result<Arc<dyn Medium>>, to: Arc<dyn Medium>) -> Result<()> {
         copy::live_on(open, to)
     }
 
-    /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all, with
-    /// its permissions. It stays on what it lies on, unless `options` say otherwise.
+    /// Makes the file at `path`, which no process has open, as small as possible. A copy replaces
+    /// it, whole or not at all, with its permissions. The kind of medium stays, unless `options`
+    /// specify another.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it open; the store is as it was after any error.
+    /// [`Error::Locked`] if another handle has it open. The store is unchanged after any error.
     pub fn compact(path: impl AsRef<Path>, options: &Options) -> Result<()> {
-        // Through links: it is the file that is replaced, not a link to it.
+        // Resolves links: compaction replaces the file, not a link to it.
         let path = path.as_ref();
         let path = path.canonicalize().map_err(|e| Error::io("compact", &path.display().to_string(), e))?;
         if path.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
-            // Opening it would make a store of it.
+            // Opening it would create a store in it.
             return Err(Error::Unknown { object: path.display().to_string(), reason: "it is not a store".into() });
         }
         let store = Self::open(&path, options)?;
@@ -348,11 +362,12 @@ impl Store {
         copy::make(&path, &options, Existing::Replace, |copy| copy::copy(&snapshot, copy))
     }
 
-    /// Closes the store, and says whether that went well; dropping the last handle does the same and says nothing.
+    /// Closes the store, and returns the result. Dropping the last handle does the same without a
+    /// result.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if another handle or a transaction is still there: it stays open until those are gone.
-    /// [`Error::Full`] if it closed, and what was committed for later was lost.
+    /// [`Error::Invalid`] if another handle or a transaction exists: the store stays open until
+    /// those are dropped. [`Error::Full`] if the store closed, and deferred commits were lost.
     pub fn close(self) -> Result<()> {
         match Arc::into_inner(self.inner) {
             Some(inner) => inner.close(),
@@ -360,20 +375,22 @@ impl Store {
         }
     }
 
-    /// Does a bounded piece of the work that can wait, and says whether there may be more: for a thread that has nothing else to do.
-    /// [`Maintenance::WhenIdle`] has one that does. Waits as [`checkpoint`](Self::checkpoint) does.
+    /// Does a bounded piece of the deferrable work, for a thread with nothing else to do. Returns
+    /// true if there may be more. [`Maintenance::WhenIdle`] starts such a thread. Waits as
+    /// [`checkpoint`](Self::checkpoint) does.
     pub fn maintain(&self) -> Result<bool> {
         self.check_access()?;
         self.inner.pages.alone(|backend| backend.maintain())
     }
 
-    /// Where what is committed is safe. [`Domain::System`] means that it outlives the process and not the machine: what looks like
-    /// persistent memory is mapped from the system's.
+    /// Returns the domain in which commits are safe. [`Domain::System`] means that they outlive the
+    /// process and not the machine: the apparent persistent memory is mapped from the system's
+    /// memory.
     pub fn domain(&self) -> Domain {
         self.inner.pages.backend().domain()
     }
 
-    /// What it has done since it was opened, and what it has.
+    /// Returns the counters since the opening, and the present sizes.
     pub fn stats(&self) -> Stats {
         let pages = self.inner.pages.stats();
         Stats {
@@ -391,7 +408,7 @@ impl Store {
     }
 }
 
-/// Makes an empty store of an empty medium, in the layout for its granularity.
+/// Creates an empty store on an empty medium, in the layout for its granularity.
 fn create_backend(medium: Arc<dyn Medium>, options: &Options) -> Result<Arc<dyn Backend>> {
     Ok(match medium.granularity() {
         Granularity::Line => Arc::new(LineBackend::create(medium, &of_lines(options))?),
@@ -399,7 +416,7 @@ fn create_backend(medium: Arc<dyn Medium>, options: &Options) -> Result<Arc<dyn 
     })
 }
 
-/// Opens what is on a medium.
+/// Opens the store on a medium.
 fn open_backend(medium: Arc<dyn Medium>, options: &Options) -> Result<Arc<dyn Backend>> {
     Ok(match Superblock::read(&*medium)?.layout {
         Layout::Lines => Arc::new(LineBackend::open(medium, &of_lines(options))?),

@@ -1,10 +1,11 @@
-//! The first thing on a medium: what it is, and where to begin.
+//! The first part of a medium: its identity, and the location of the rest.
 //!
-//! Two copies, at 0 and at 4,096, of one sector each. A new one is written over the older of the two, and when that is durable
-//! over the other: a crash finds one whole copy at any time, and afterwards a damaged one does not bring an old state back,
-//! since both say the same. Nothing that the old one names may be used again before both are durable. The one with the greater
-//! `sequence` counts. A copy whose checksum is wrong is as good as none, and is never "repaired" by giving it a fresh
-//! checksum: that would bless what a crash has torn.
+//! There are two copies, at 0 and at 4,096, of one sector each. A new superblock overwrites the
+//! older copy, and when that is durable, the other. A crash leaves one whole copy at any time.
+//! Later damage of one copy does not restore an old state, because both are equal. Space that the
+//! old superblock names must not be reused before both are durable. The copy with the greater
+//! `sequence` is valid. A copy with a wrong checksum is ignored, and is never "repaired" with a
+//! fresh checksum, which would validate a torn write.
 //!
 //! ```text
 //!   0  magic     8 bytes        32  uuid      16 bytes
@@ -13,7 +14,8 @@
 //!  16  requires  u64           504  zeros
 //!  24  allows    u64           508  crc32c    u32, of bytes 0 .. 508
 //! ```
-//! `requires`: features that a reader must know. `allows`: features that a reader may not know, and a writer must.
+//! `requires`: features that a reader must know. `allows`: features that a reader may not know, and
+//! a writer must.
 
 use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
@@ -23,17 +25,18 @@ use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"1hopOSP\0";
 const VERSION: u32 = 1;
-/// Bytes of a copy.
+/// The bytes of a copy.
 pub(crate) const SECTOR_BYTES: usize = 512;
 const COPIES: [u64; 2] = [0, 4096];
-/// Bytes of the layout's own part.
+/// The bytes of the layout's own part.
 pub(crate) const BODY_BYTES: usize = 448;
-/// No store lives to count so many commits or checkpoints: counting on from there could overflow.
+/// The bound of sequence numbers: no store reaches so many commits or checkpoints, and increments
+/// beyond it could overflow.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
-/// Where the rest of the medium begins.
+/// The offset at which the rest of the medium begins.
 pub(crate) const SUPERBLOCKS_END: u64 = 8192;
 
-/// How pages lie on the medium.
+/// The arrangement of pages on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Pairs of slots and a bitmap of lines: memory.
@@ -42,7 +45,7 @@ pub(crate) enum Layout {
     Flips,
 }
 
-/// What is read from, and written to, the copies.
+/// The decoded contents of the copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) layout: Layout,
@@ -52,11 +55,11 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// The newer of the two copies.
+    /// Returns the newer of the two copies.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if this is no store, or one of features unknown here; [`Error::Corrupt`] if it is one and neither copy is
-    /// whole.
+    /// [`Error::Unknown`] if this is not a store, or one with unknown features; [`Error::Corrupt`]
+    /// if it is a store and neither copy is whole.
     pub(crate) fn read(medium: &dyn Medium) -> Result<Self> {
         let mut newest: Option<Self> = None;
         let mut is_ours = false;
@@ -82,8 +85,9 @@ impl Superblock {
         }
     }
 
-    /// Whether both copies are byte for byte the same. If not, the last write was cut short, by a crash or by a failed fence; in
-    /// the second case the older copy may be the only one that is durable, and must not be the next to be written over.
+    /// Returns true if both copies are byte for byte equal. If not, the last write was cut short,
+    /// by a crash or by a failed fence. After a failed fence the older copy may be the only durable
+    /// one, and must not be overwritten next.
     pub(crate) fn copies_agree(medium: &dyn Medium) -> Result<bool> {
         let mut copies = [[0; SECTOR_BYTES]; 2];
         for (copy, at) in copies.iter_mut().zip(COPIES) {
@@ -92,7 +96,7 @@ impl Superblock {
         Ok(copies[0] == copies[1])
     }
 
-    /// Whether the medium still has this one.
+    /// Returns true if the medium still has this superblock.
     pub(crate) fn is_on(&self, medium: &dyn Medium) -> Result<bool> {
         let mut sector = [0; SECTOR_BYTES];
         medium.read(COPIES[0], &mut sector)?;
@@ -165,7 +169,8 @@ fn is_whole(sector: &[u8; SECTOR_BYTES]) -> bool {
     skips("superblock.checksum") || u32_at(sector, 508) == crc32c::crc32c(&sector[..508])
 }
 
-/// A name for a new store. The standard library's hasher is seeded by the system, which is random enough for a name.
+/// Returns a unique identifier for a new store. The system seeds the standard library's hasher,
+/// which is random enough for an identifier.
 pub(crate) fn random_uuid() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     let halves = [0_u8, 1].map(|half| simulation::bits().unwrap_or_else(|| RandomState::new().hash_one(half)));

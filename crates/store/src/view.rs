@@ -1,4 +1,4 @@
-//! What transactions of both kinds hand out: trees to read, and ranges of them.
+//! The readable parts of both kinds of transactions: trees, and ranges of them.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use crate::pages::{Snapshot, Source, Transaction};
 use crate::store::Inner;
 use crate::tree::{self, Cursor, Entry, Value};
 
-/// A snapshot, and the store that it is of, which stays open as long as anything reads.
+/// A snapshot, and its store, which stays open while a reader exists.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) snapshot: Snapshot,
     pub(crate) _store: Arc<Inner>,
 }
 
-/// Where pages come from.
+/// The source of pages.
 #[derive(Clone, Debug)]
 pub(crate) enum View<'tx> {
     Snapshot(Arc<Reading>),
@@ -45,17 +45,18 @@ impl Source for View<'_> {
 
 /// An ordered map of byte strings, to read.
 ///
-/// One of a [`ReadTransaction`](crate::ReadTransaction) is a snapshot: it owns what it needs and may outlive the transaction. One of
-/// a [`WriteTransaction`](crate::WriteTransaction) sees what the transaction has done so far.
+/// A tree of a [`ReadTransaction`](crate::ReadTransaction) is a snapshot: it owns what it needs and
+/// may outlive the transaction. A tree of a [`WriteTransaction`](crate::WriteTransaction) sees the
+/// transaction's changes so far.
 #[derive(Clone, Debug)]
 pub struct Tree<'tx> {
     pub(crate) view: View<'tx>,
-    /// `None`: nobody has made it yet, and it is as good as empty.
+    /// The root page, or `None` if the tree does not exist yet. Such a tree reads as empty.
     pub(crate) root: Option<PageNo>,
 }
 
 impl<'tx> Tree<'tx> {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let Some(root) = self.root else { return Ok(None) };
         match &self.view {
@@ -64,17 +65,18 @@ impl<'tx> Tree<'tx> {
         }
     }
 
-    /// Whether there is a value at `key`.
+    /// Returns true if there is a value at `key`.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// All entries, in the order of their keys.
+    /// Returns all entries, in the order of their keys.
     pub fn iter(&self) -> Range<'tx> {
         self.bounded(Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The entries whose keys are in `keys`, in the order of their keys; `rev()` for the other direction.
+    /// Returns the entries whose keys are in `keys`, in the order of their keys. `rev()` reverses
+    /// the direction.
     ///
     /// ```
     /// # fn main() -> onehop_store::Result<()> {
@@ -94,10 +96,11 @@ impl<'tx> Tree<'tx> {
         self.bounded(owned(keys.start_bound()), owned(keys.end_bound()))
     }
 
-    /// The entries whose keys begin with `prefix`.
+    /// Returns the entries whose keys begin with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'tx> {
         let lower = prefix.as_ref().to_vec();
-        // The first key after all of them: the prefix without its trailing 0xff, its last byte one greater.
+        // The upper bound is the first key after all of them: the prefix without its trailing 0xff
+        // bytes, its last byte incremented.
         let mut upper = lower.clone();
         while upper.pop_if(|last| *last == u8::MAX).is_some() {}
         let upper = match upper.last_mut() {
@@ -114,17 +117,18 @@ impl<'tx> Tree<'tx> {
         Range { cursor: self.root.map(|root| Cursor::new(self.view.clone(), root, lower, upper)) }
     }
 
-    /// The entry with the least key.
+    /// Returns the entry with the least key.
     pub fn first(&self) -> Result<Option<Entry>> {
         self.iter().next().transpose()
     }
 
-    /// The entry with the greatest key.
+    /// Returns the entry with the greatest key.
     pub fn last(&self) -> Result<Option<Entry>> {
         self.iter().next_back().transpose()
     }
 
-    /// How many entries there are. Reads every page of the tree: a number that is kept would cost a page of every commit.
+    /// Returns the number of entries. Reads every page of the tree: a stored count would cost one
+    /// page per commit.
     pub fn len(&self) -> Result<u64> {
         match self.root {
             None => Ok(0),
@@ -132,7 +136,7 @@ impl<'tx> Tree<'tx> {
         }
     }
 
-    /// Whether there are no entries.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.first()?.is_none())
     }
@@ -140,15 +144,15 @@ impl<'tx> Tree<'tx> {
 
 /// Entries in the order of their keys, from both ends.
 ///
-/// As an iterator it gives an [`Entry`] that holds on to its page; [`next_ref`](Self::next_ref) lends, and is several times
-/// faster. After an error it has ended.
+/// The iterator returns an [`Entry`] that keeps its page alive. [`next_ref`](Self::next_ref) lends
+/// the entry, and is several times faster. After an error the range has ended.
 #[derive(Clone, Debug)]
 pub struct Range<'tx> {
     cursor: Option<Cursor<View<'tx>>>,
 }
 
 impl Range<'_> {
-    /// The next key and value, until the next call.
+    /// Returns the next key and value, valid until the next call.
     ///
     /// ```
     /// # fn sum(tree: &onehop_store::Tree<'_>) -> onehop_store::Result<usize> {

@@ -1,4 +1,4 @@
-//! Writing: one transaction at a time.
+//! Write transactions, one at a time.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,12 @@ use crate::store::Inner;
 use crate::tree::{self, CATALOG};
 use crate::view::{Tree, View, lock};
 
-/// Changes to any trees, which become durable together or not at all. Dropped without [`commit`](Self::commit), it has changed
-/// nothing.
+/// Changes to any trees, which become durable together or not at all. A transaction dropped without
+/// [`commit`](Self::commit) has changed nothing.
 ///
-/// There is one at a time: a thread that has one and asks for another waits for itself. After a change that failed (the medium
-/// is full, or damaged) it can only be aborted, or rolled back to a savepoint.
+/// There is one at a time. A thread that has one and requests another deadlocks. After a failed
+/// change (the medium is full, or damaged) the transaction can only be aborted, or rolled back to a
+/// savepoint.
 #[derive(Debug)]
 pub struct WriteTransaction {
     transaction: Mutex<Transaction>,
@@ -24,7 +25,8 @@ pub struct WriteTransaction {
     store: Arc<Inner>,
 }
 
-/// A transaction that was committed, and may not be durable yet. Dropped, it becomes durable with the next that is.
+/// A committed transaction that may not be durable yet. If this value is dropped, the transaction
+/// becomes durable with the next group commit.
 #[derive(Debug)]
 #[must_use = "a transaction is durable when it has been waited for"]
 pub struct Pending {
@@ -33,27 +35,28 @@ pub struct Pending {
     _store: Arc<Inner>,
 }
 
-/// What it took to make a transaction durable.
+/// The cost of making a transaction durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
-    /// Its share of the bytes that were written to the medium for all that became durable with it.
+    /// The transaction's share of the bytes that its group commit wrote to the medium.
     pub written_bytes: u64,
 }
 
 impl Pending {
-    /// Waits until it is durable, together with what others commit meanwhile.
+    /// Waits until the transaction is durable, together with concurrent commits.
     ///
     /// # Errors
-    /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
-    /// store again.
+    /// [`Error::Full`](crate::Error::Full): nothing was changed. After any other error the durable
+    /// state is known only after the store is opened again.
     pub fn wait(mut self) -> Result<Committed> {
         self.handed.wait().map(|written_bytes| Committed { written_bytes })
     }
 
-    /// Ready when [`wait`](Self::wait) waits for no other thread: what has become of the transaction is known, or it is for the
-    /// caller to make it durable, with all that others have handed over. Until then none of them becomes durable, so that it is to
-    /// be done soon, on a thread that may wait for storage; a `Pending` that is dropped leaves it to another.
+    /// Ready when [`wait`](Self::wait) waits for no other thread. Then the outcome is known, or the
+    /// caller is to make the transaction durable, with all that other threads have handed over.
+    /// None of them becomes durable before the caller does so: call `wait` soon, on a thread that
+    /// may block on storage. A dropped `Pending` leaves the work to another thread.
     ///
     /// ```
     /// # fn main() -> onehop_store::Result<()> {
@@ -88,10 +91,11 @@ impl WriteTransaction {
         Tree { view: View::Open(&self.transaction), root: Some(CATALOG) }
     }
 
-    /// The tree of that name; makes it if there is none.
+    /// Returns the tree of that name. Creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the name has more than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+    /// [`Error::Invalid`](crate::Error::Invalid) if the name has more than
+    /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
     pub fn tree(&self, name: impl AsRef<str>) -> Result<TreeMut<'_>> {
         let name = name.as_ref();
         if let Some(tree) = self.open_tree(name)? {
@@ -106,7 +110,7 @@ impl WriteTransaction {
         Ok(self.tree_at(root))
     }
 
-    /// The tree of that name, if there is one.
+    /// Returns the tree of that name, if it exists.
     pub fn open_tree(&self, name: impl AsRef<str>) -> Result<Option<TreeMut<'_>>> {
         let name = name.as_ref().as_bytes();
         match self.catalog().get(name)? {
@@ -115,7 +119,7 @@ impl WriteTransaction {
         }
     }
 
-    /// Drops the tree of that name with all that is in it; returns whether there was one.
+    /// Drops the tree of that name with all its entries. Returns true if it existed.
     pub fn drop_tree(&mut self, name: impl AsRef<str>) -> Result<bool> {
         let name = name.as_ref().as_bytes();
         let Some(value) = self.catalog().get(name)? else { return Ok(false) };
@@ -126,15 +130,17 @@ impl WriteTransaction {
         })
     }
 
-    /// How often commits that were in order had been taken back for lack of room when this transaction began, since the store was
-    /// opened. If that is not what it was for the transaction before, this one does not stand on all that was put in order
-    /// since: whoever knows what it was by heart has to read it again.
+    /// Returns the number of times that ordered commits were rolled back for lack of space, from
+    /// the opening of the store to the start of this transaction. If the number differs from that
+    /// of the previous transaction, this transaction does not include all commits ordered since. A
+    /// caller that caches their contents must read them again.
     pub fn epoch(&self) -> u64 {
         lock(&self.transaction).epoch()
     }
 
-    /// Lets this transaction have the room that a store keeps for those that make some: it takes out more than it puts in. On a
-    /// medium without room it commits where others fail, if it changes few pages: some 20, or a hundredth of a large store.
+    /// Lets this transaction use the space that the store reserves for transactions that free some:
+    /// it must remove more than it adds. On a full medium it commits where others fail, if it
+    /// changes few pages: about 20, or a hundredth of a large store.
     ///
     /// ```
     /// # fn main() -> onehop_store::Result<()> {
@@ -153,12 +159,12 @@ impl WriteTransaction {
         lock(&self.transaction).use_reserve();
     }
 
-    /// The names of all trees, in order.
+    /// Returns the names of all trees, in order.
     pub fn trees(&self) -> Result<Vec<String>> {
         names(&self.catalog())
     }
 
-    /// A point that [`rollback_to`](Self::rollback_to) goes back to. They nest.
+    /// Returns a savepoint for [`rollback_to`](Self::rollback_to). Savepoints nest.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if a change has stopped half-way.
@@ -166,36 +172,39 @@ impl WriteTransaction {
         lock(&self.transaction).savepoint()
     }
 
-    /// Undoes all that was done since `savepoint`, which can be gone back to again; later ones are forgotten.
+    /// Undoes all changes since `savepoint`, which stays valid. Later savepoints are discarded.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if it is not one of this transaction's, or was forgotten.
+    /// [`Error::Invalid`](crate::Error::Invalid) if it does not belong to this transaction, or was
+    /// discarded.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         lock(&self.transaction).roll_back_to(savepoint)
     }
 
-    /// Forgets `savepoint` and later ones; what was done since stays.
+    /// Discards `savepoint` and later ones. The changes since then stay.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if it is not one of this transaction's, or was forgotten.
+    /// [`Error::Invalid`](crate::Error::Invalid) if it does not belong to this transaction, or was
+    /// discarded.
     pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
         lock(&self.transaction).release(savepoint)
     }
 
-    /// Makes all changes durable, together with those of other threads that commit at the same time.
+    /// Makes all changes durable, together with those of other threads that commit at the same
+    /// time.
     ///
     /// # Errors
-    /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
-    /// store again.
+    /// [`Error::Full`](crate::Error::Full): nothing was changed. After any other error the durable
+    /// state is known only after the store is opened again.
     pub fn commit(self) -> Result<()> {
         self.commit_with(Durability::Now)
     }
 
-    /// As [`commit`](Self::commit), durable now or later.
+    /// Commits as [`commit`](Self::commit) does, durable now or later.
     pub fn commit_with(self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Now => {
-                // The store stays open until this is over.
+                // The store stays open until the commit returns.
                 let (transaction, _store) = self.into_parts();
                 transaction.commit()
             }
@@ -203,8 +212,9 @@ impl WriteTransaction {
         }
     }
 
-    /// Puts all changes in order, so that the next transaction goes on from there, and leaves it to the [`Pending`] that is returned
-    /// to make them durable: with those of others, while this thread does something else.
+    /// Orders all changes, so that the next transaction continues from there. The returned
+    /// [`Pending`] makes them durable, with those of other threads, while this thread does other
+    /// work.
     ///
     /// ```
     /// # fn main() -> onehop_store::Result<()> {
@@ -219,7 +229,8 @@ impl WriteTransaction {
     /// ```
     ///
     /// # Errors
-    /// As [`commit`](Self::commit). A transaction too large to be kept in memory is durable on return.
+    /// As [`commit`](Self::commit). A transaction too large to be kept in memory is durable on
+    /// return.
     pub fn commit_later(self) -> Result<Pending> {
         let (transaction, store) = self.into_parts();
         Ok(Pending { handed: transaction.commit_later()?, _store: store })
@@ -229,11 +240,11 @@ impl WriteTransaction {
         (self.transaction.into_inner().unwrap_or_else(PoisonError::into_inner), self.store)
     }
 
-    /// Changes nothing: the same as dropping it.
+    /// Changes nothing, as dropping the transaction does.
     pub fn abort(self) {}
 }
 
-/// An ordered map of byte strings, to change; [`Tree`] has what reads it.
+/// An ordered map of byte strings, to change. [`Tree`] has the reading methods.
 #[derive(Debug)]
 pub struct TreeMut<'tx> {
     tree: Tree<'tx>,
@@ -242,22 +253,23 @@ pub struct TreeMut<'tx> {
 }
 
 impl TreeMut<'_> {
-    /// Puts `value` at `key`; returns whether there was a value before.
+    /// Puts `value` at `key`. Returns true if there was a value before.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the key has more than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+    /// [`Error::Invalid`](crate::Error::Invalid) if the key has more than
+    /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
     pub fn insert(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         lock(self.transaction).change(|transaction| tree::insert(transaction, self.root, key, value))
     }
 
-    /// Takes `key` out; returns whether it was there.
+    /// Removes `key`. Returns true if it was there.
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         lock(self.transaction).change(|transaction| tree::remove(transaction, self.root, key))
     }
 
-    /// Takes everything out.
+    /// Removes all entries.
     pub fn clear(&mut self) -> Result<()> {
         lock(self.transaction).change(|transaction| tree::clear(transaction, self.root))
     }

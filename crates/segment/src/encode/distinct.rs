@@ -1,11 +1,12 @@
-//! Are a column's values few enough that codes beat the values themselves?
+//! Counts the distinct values of a column, to decide if codes are smaller than the values.
 //!
-//! Counting distinct values must cost next to nothing where it cannot pay, so the first block decides how to count:
-//! - not at all, if its values are narrow already or nearly all different;
-//! - in a bitmap over the range of the values, if that range is small: one bit set per value;
-//! - in a hash set, if the range is large but the first block has few distinct values.
+//! Counting distinct values must cost almost nothing if it cannot pay, so the first block decides
+//! the method:
+//! - none, if its values are narrow already or nearly all different;
+//! - a bitmap over the range of the values, if that range is small: one bit set per value;
+//! - a hash set, if the range is large but the first block has few distinct values.
 //!
-//! Later blocks may end the counting; nothing starts it again.
+//! Later blocks may stop the counting. It never restarts.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,7 @@ const BITMAP_RANGE: u64 = 1 << 22;
 const MAX_ENTRIES: usize = 1 << 16;
 /// A first block with more distinct values than this does not start a hash set.
 const MAX_FIRST_ENTRIES: usize = 1 << 12;
-/// Values this narrow gain nothing that matters.
+/// Values of this width gain nothing significant.
 const MIN_WIDTH: u32 = 5;
 
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ pub(crate) enum Distinct {
 }
 
 impl Distinct {
-    /// Sees a block's keys, all of them between `min` and `max`, which takes `width` bits.
+    /// Counts a block's keys, all of them between `min` and `max`, which takes `width` bits.
     pub fn observe(&mut self, keys: &[i64], min: i64, max: i64, width: u32) {
         if matches!(self, Self::Undecided) {
             *self = Self::start(keys, min, max, width);
@@ -57,7 +58,7 @@ impl Distinct {
 
     fn start(keys: &[i64], min: i64, max: i64, width: u32) -> Self {
         if width < MIN_WIDTH {
-            // A narrow first block says nothing about the next ones, and costs little to count.
+            // A narrow first block does not predict the next ones, and costs little to count.
             return Self::small_range(keys, min, max);
         }
         if max.wrapping_sub(min) as u64 <= BITMAP_RANGE {
@@ -84,7 +85,7 @@ impl Distinct {
         }
     }
 
-    /// The distinct keys in ascending order, if they were counted and are few.
+    /// Returns the distinct keys in ascending order, if they were counted and are few.
     pub fn sorted(&self) -> Option<Vec<i64>> {
         let count = self.count();
         if count == 0 || count > MAX_ENTRIES {
@@ -111,9 +112,9 @@ impl Distinct {
     }
 }
 
-/// Makes the bitmap reach from `min` to `max`; `false` if that is too far.
+/// Extends the bitmap to reach from `min` to `max`. Returns false if that is too far.
 fn extend_range(low: &mut i64, bits: &mut Vec<u64>, min: i64, max: i64) -> bool {
-    // Whole words below, so that marked bits keep their places.
+    // Whole words below, so that marked bits keep their positions.
     let below = if min < *low { (low.wrapping_sub(min) as u64).div_ceil(64) } else { 0 };
     if below > BITMAP_RANGE / 64 {
         return false;

@@ -1,7 +1,9 @@
-//! Columns whose values have 64-bit keys: integers, booleans, dates, timestamps, floats, most decimals.
+//! Columns whose values have 64-bit keys: integers, booleans, dates, timestamps, floats, most
+//! decimals.
 //!
-//! Each block is kept as its least key plus packed differences. When the segment ends, the cheapest of three is taken:
-//! packed at the widest block's width; codes of a sorted dictionary; for floats, plain values.
+//! Each block is kept as its least key plus packed differences. When the segment ends, the builder
+//! selects the cheapest of three encodings: packed at the widest block's width; codes of a sorted
+//! dictionary; for floats, plain values.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -43,6 +45,7 @@ struct KeyBlock {
 }
 
 impl FixedBuilder {
+    /// Creates a builder of a column.
     pub fn new(name: &str, column_type: ColumnType) -> Self {
         Self {
             name: name.to_string(),
@@ -73,7 +76,7 @@ impl FixedBuilder {
         self.staged.extend(array.values().iter().map(i64::from));
     }
 
-    /// Rows are all there or, for a decimal beyond 64 bits, none is.
+    /// Stages all rows or, for a decimal beyond 64 bits, none.
     fn stage_decimals(&mut self, array: &dyn Array) -> Result<()> {
         let Some(array) = array.as_primitive_opt::<Decimal128Type>() else {
             return Err(type_mismatch(&self.name, &self.column_type, array.data_type()));
@@ -82,7 +85,7 @@ impl FixedBuilder {
         for (row, value) in array.values().iter().enumerate() {
             match i64::try_from(*value) {
                 Ok(key) => self.staged.push(key),
-                // What lies under a NULL is anybody's guess.
+                // The value under a NULL is arbitrary.
                 Err(_) if array.is_null(row) => self.staged.push(0),
                 Err(_) => {
                     self.staged.truncate(start);
@@ -96,7 +99,8 @@ impl FixedBuilder {
         Ok(())
     }
 
-    /// All keys of all blocks, as signed 128-bit values, with the validity: for a decimal that turns out wide.
+    /// Returns all keys of all blocks, as signed 128-bit values, with the validity: for a decimal
+    /// that turns out wide.
     pub fn into_wide(mut self) -> Result<WideParts> {
         let staged: Vec<i128> = self.staged.iter().map(|key| i128::from(*key)).collect();
         let blocks = self
@@ -112,10 +116,13 @@ impl FixedBuilder {
     }
 }
 
-/// What a [`FixedBuilder`] held, widened.
+/// The contents of a [`FixedBuilder`], widened.
 pub(crate) struct WideParts {
+    /// The finished blocks.
     pub blocks: Vec<(Vec<i128>, BlockValidity, Zone)>,
+    /// The values of the open block.
     pub staged: Vec<i128>,
+    /// The validity of the open block.
     pub validity: Validity,
 }
 
@@ -180,7 +187,7 @@ impl ColumnBuilder for FixedBuilder {
         let dictionary = self.distinct.sorted().map(|keys| Dictionary::new(&keys));
         if let Some(dictionary) = dictionary {
             let bits = rows as u64 * u64::from(dictionary.width()) + dictionary.bytes.len() as u64 * 8;
-            // A lookup for every value has to be worth a tenth of the bytes.
+            // A lookup for every value must save a tenth of the bytes.
             if bits * 10 < packed_bits * 9 {
                 return Ok(Box::new(dictionary.encode(self.blocks)));
             }
@@ -209,7 +216,7 @@ fn fill_nulls(keys: &mut [i64], validity: &Validity) {
 }
 
 per_isa! {
-    /// Least and greatest key; (0, 0) of none.
+    /// Returns the least and greatest key, or (0, 0) without keys.
     fn min_max(keys: &[i64]) -> (i64, i64) {
         let Some(first) = keys.first() else { return (0, 0) };
         let (mut min, mut max) = (*first, *first);
@@ -289,10 +296,10 @@ impl KeyBlock {
     }
 }
 
-/// Sorted keys, and the way from a key to its code.
+/// Sorted keys, and the map from a key to its code.
 struct Dictionary {
     low: i64,
-    /// Codes by key - low, where the range is small enough; empty otherwise.
+    /// Codes by key - low, if the range is small enough, otherwise empty.
     by_offset: Vec<u32>,
     keys: Vec<i64>,
     bytes: Vec<u8>,
@@ -335,7 +342,7 @@ impl Dictionary {
             .into_iter()
             .map(|block| {
                 if block.differences.width() == 0 {
-                    // All NULL: any code will do.
+                    // All NULL: any code is valid.
                     let is_null = !block.zone.has_values();
                     let base = if is_null { 0 } else { self.code(block.base) };
                     return CodeBlock {
@@ -355,19 +362,27 @@ impl Dictionary {
     }
 }
 
-/// Codes of a sorted dictionary; of keys here, of texts in the text builder.
+/// Codes of a sorted dictionary: of keys here, of strings in the string builder.
 pub(super) struct DictionaryColumn {
+    /// The bits of a code.
     pub width: u32,
+    /// The number of entries.
     pub entries: u32,
+    /// The dictionary as stored.
     pub bytes: Vec<u8>,
+    /// The blocks of codes.
     pub blocks: Vec<CodeBlock>,
 }
 
-/// One block of codes, packed at the column's width; without any if all rows have code `base`.
+/// One block of codes, packed at the column's width. It has none if all rows have code `base`.
 pub(super) struct CodeBlock {
+    /// The code of all rows, if none are packed.
     pub base: i64,
+    /// The packed codes.
     pub codes: PackedRun,
+    /// The validity of the rows.
     pub validity: BlockValidity,
+    /// The statistics of the values.
     pub zone: Zone,
 }
 

@@ -1,14 +1,16 @@
-//! From Arrow arrays to chunks: one builder per kind of column.
+//! Encodes Arrow arrays as chunks: one builder per kind of column.
 //!
-//! A builder gets a column's values block by block, keeps each block as small as it can on its own, and decides how
-//! the whole column is stored only when the segment ends, because only then the one width per column is known:
+//! A builder gets a column's values block by block and keeps each block as small as possible on its
+//! own. It chooses the encoding of the whole column when the segment ends, because only then the
+//! one width per column is known:
 //!
-//! 1. `append` stages values; `end_block` takes the block's statistics and packs it at the width it needs itself;
+//! 1. `append` stages values; `end_block` computes the block's statistics and packs it at the width
+//!    it needs itself;
 //! 2. `finish` chooses encoding and width from all blocks;
-//! 3. the writer asks for the chunks, stream by stream; a block whose own width is the column's is copied as it is,
-//!    the others are repacked.
+//! 3. the writer requests the chunks, stream by stream. A block whose own width is the column's is
+//!    copied unchanged, the others are repacked.
 //!
-//! So a segment in the making takes about the memory that it will take on storage.
+//! So a segment under construction takes approximately as much memory as it will take on storage.
 
 mod distinct;
 mod fixed;
@@ -33,36 +35,39 @@ pub(crate) trait ColumnBuilder: Send {
     /// Adds the values of an array of the column's type to the open block.
     fn append(&mut self, array: &dyn Array) -> Result<()>;
 
-    /// The open block is full, or the segment ends.
+    /// Ends the open block: it is full, or the segment ends.
     fn end_block(&mut self) -> Result<()>;
 
-    /// All blocks are there: chooses the encoding.
+    /// Chooses the encoding after all blocks.
     fn finish(self: Box<Self>) -> Result<Box<dyn EncodedColumn>>;
 
-    /// Bytes held, roughly.
+    /// Returns the bytes held, approximately.
     fn memory_bytes(&self) -> usize;
 }
 
 /// A column that is ready to be written.
 pub(crate) trait EncodedColumn: Send + Sync {
     fn encoding(&self) -> EncodingCode;
-    /// Bits of a packed value, bytes of a plain one.
+    /// Returns the bits of a packed value, or the bytes of a plain one.
     fn width(&self) -> u8;
     fn dictionary(&self) -> Option<DictionaryBytes<'_>>;
     fn zone(&self, block: usize) -> Zone;
-    /// What is added to the packed values of a block; its only value, if that has no chunk.
+    /// Returns the number added to the packed values of a block, or its only value if it has no
+    /// chunk.
     fn base(&self, block: usize) -> i64;
-    /// Replaces `out` by the bytes of a chunk; leaves it empty where there is none.
+    /// Replaces `out` by the bytes of a chunk, or clears it if there is none.
     fn chunk(&self, block: usize, chunk: usize, out: &mut Vec<u8>);
 }
 
 /// A dictionary as stored.
 pub(crate) struct DictionaryBytes<'a> {
+    /// The number of entries.
     pub entries: u32,
+    /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// The builder for a type.
+/// Returns the builder for a type.
 pub(crate) fn builder(name: &str, column_type: &ColumnType) -> Box<dyn ColumnBuilder> {
     match column_type {
         ColumnType::Varchar => Box::new(TextBuilder::new(name)),
@@ -71,7 +76,8 @@ pub(crate) fn builder(name: &str, column_type: &ColumnType) -> Box<dyn ColumnBui
     }
 }
 
-/// A run of unsigned values, packed vector by vector in low and high planes. The last vector is padded with zeroes.
+/// A run of unsigned values, packed vector by vector in low and high planes. The last vector is
+/// padded with zeroes.
 #[derive(Debug, Default)]
 pub(crate) struct PackedRun {
     width: u32,
@@ -111,7 +117,7 @@ impl PackedRun {
         push_packed(&mut self.high, self.width.saturating_sub(32), high);
     }
 
-    /// Calls `f` with the values, a vector at a time; the last may hold padding beyond the rows.
+    /// Calls `f` with the values, a vector at a time. The last may hold padding beyond the rows.
     pub fn for_each_vector(&self, mut f: impl FnMut(&Values, &Values)) {
         let (low_width, high_width) = (self.width.min(32), self.width.saturating_sub(32));
         let (mut low, mut high) = ([0; VECTOR_ROWS], [0; VECTOR_ROWS]);
@@ -136,17 +142,19 @@ impl PackedRun {
         });
     }
 
-    /// The same values at a greater width.
+    /// Returns the same values at a greater width.
     pub fn widened(&self, width: u32) -> Self {
         let mut run = Self { width, rows: self.rows, low: Vec::new(), high: Vec::new() };
         self.for_each_vector(|low, high| run.push_vector(low, high));
         run
     }
 
+    /// Returns the bits of a value.
     pub fn width(&self) -> u32 {
         self.width
     }
 
+    /// Returns the bytes held.
     pub fn memory_bytes(&self) -> usize {
         (self.low.capacity() + self.high.capacity()) * 4
     }
@@ -175,7 +183,7 @@ fn plane(words: &[u32], width: u32, vector: usize) -> &[u32] {
     &words[vector * vector_words(width)..][..vector_words(width)]
 }
 
-/// The bits of `rows` rows in lane geometry, from bits in row order.
+/// Converts bits from row order to lane geometry.
 pub(crate) fn pack_bits(rows_in_order: &[u32]) -> Vec<u32> {
     let mut lanes = Vec::with_capacity(rows_in_order.len().next_multiple_of(LANES));
     for vector in rows_in_order.chunks(LANES) {

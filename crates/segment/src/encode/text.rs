@@ -1,7 +1,8 @@
-//! Text columns: a sorted dictionary while that is smaller, otherwise lengths and bytes.
+//! String columns: a sorted dictionary while that is smaller, otherwise lengths and bytes.
 //!
-//! Values are interned as they come. The dictionary is given up, and what was coded is written out as bytes, when the
-//! first block repeats too little, when entries grow with the rows, or at the end if codes would take more room.
+//! Values are interned as they arrive. The builder abandons the dictionary, and writes the coded
+//! rows as bytes, in three cases: the first block repeats too little, entries grow with the rows,
+//! or codes would take more space at the end.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, StringViewArray};
@@ -20,12 +21,13 @@ use crate::{Error, Result};
 
 /// More entries than this are not worth sorting and looking up.
 const MAX_ENTRIES: usize = 1 << 20;
-/// Views into a dictionary have signed 32-bit offsets; half of that leaves room for a block more.
+/// Views into a dictionary have signed 32-bit offsets. Half of that leaves space for one more
+/// block.
 const MAX_DICTIONARY_BYTES: usize = 1 << 30;
-/// A block's text is addressed by Arrow's views with signed 32-bit offsets.
+/// A block's string bytes are addressed by Arrow's views with signed 32-bit offsets.
 const MAX_BLOCK_TEXT_BYTES: usize = i32::MAX as usize;
 
-/// Collects text.
+/// Collects strings.
 pub(crate) struct TextBuilder {
     name: String,
     rows: usize,
@@ -45,7 +47,7 @@ struct Coded {
     validity: BlockValidity,
 }
 
-/// Rows as they are. NULLs have length 0.
+/// Unencoded rows. NULLs have length 0.
 #[derive(Debug, Default)]
 struct Plain {
     lengths: Vec<u32>,
@@ -60,6 +62,7 @@ impl Plain {
 }
 
 impl TextBuilder {
+    /// Creates a builder of a column.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_string(),
@@ -76,7 +79,7 @@ impl TextBuilder {
             self.text_bytes += bytes.len();
             match &mut self.state {
                 State::Coded { interner, staged, .. } => {
-                    // A NULL must not bring an entry of its own: it takes whatever code is there.
+                    // A NULL must not add an entry of its own: it takes an existing code.
                     let code = if text.is_some() { interner.intern(bytes) } else { NULL_CODE };
                     staged.push(code);
                 }
@@ -85,7 +88,8 @@ impl TextBuilder {
         }
     }
 
-    /// Views that repeat within an array repeat to the bit, which is cheaper to see than equal text.
+    /// Appends views. Views that repeat within an array are bitwise equal, which is cheaper to
+    /// detect than equal strings.
     fn append_views(&mut self, array: &StringViewArray) {
         let State::Coded { interner, staged, .. } = &mut self.state else {
             self.append_texts(array.iter());
@@ -215,11 +219,11 @@ impl ColumnBuilder for TextBuilder {
     }
 }
 
-/// Texts by code, in the order of their first appearance.
+/// Strings by code, in the order of their first appearance.
 #[derive(Debug)]
 struct Interner {
     bytes: Vec<u8>,
-    /// Where each text starts; one more than there are texts.
+    /// The start of each string, and the end of the last.
     starts: Vec<usize>,
     codes: HashTable<u32>,
     hasher: DefaultHashBuilder,
@@ -258,7 +262,7 @@ impl Interner {
     }
 }
 
-/// Sorts the dictionary, so that codes compare as the texts do, and recodes the blocks.
+/// Sorts the dictionary, so that codes compare as the strings do, and recodes the blocks.
 fn encode_codes(interner: &Interner, blocks: Vec<Coded>) -> DictionaryColumn {
     let entries = interner.len();
     let mut order: Vec<u32> = (0..entries as u32).collect();
@@ -291,7 +295,8 @@ fn recode<'a>(block: Coded, recoded: &[u32], width: u32, text: &impl Fn(u64) -> 
     }
     let mut codes = Vec::with_capacity(rows);
     block.codes.for_each(|code| codes.push(u64::from(recoded[code as usize])));
-    // Codes under NULLs are code 0 of old, which need not be in this block: they must not reach its zone.
+    // Codes under NULLs are the old code 0, which may not occur in this block: they must not affect
+    // its zone.
     let mut ends: Option<(u64, u64)> = None;
     let mut see = |code: u64| ends = Some(ends.map_or((code, code), |(a, b)| (a.min(code), b.max(code))));
     if block.validity.null_count == 0 {

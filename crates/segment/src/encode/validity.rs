@@ -1,11 +1,11 @@
-//! Which rows of a block are not NULL.
+//! The validity of the rows of a block: true for rows that are not NULL.
 
 use arrow_array::Array;
 
 use super::pack_bits;
 use crate::packed::{LANES, VECTOR_ROWS};
 
-/// Collects the validity of the open block; costs nothing until the first NULL.
+/// Collects the validity of the open block. It costs nothing until the first NULL.
 #[derive(Debug, Default)]
 pub(crate) struct Validity {
     /// A bit per row in row order, once there is a NULL.
@@ -39,15 +39,18 @@ impl Validity {
         }
     }
 
+    /// Returns true if a row is NULL.
     pub fn has_nulls(&self) -> bool {
         self.nulls > 0
     }
 
+    /// Returns true if a row is not NULL.
     pub fn is_valid(&self, row: usize) -> bool {
         !self.has_nulls() || self.bits[row / 32] >> (row % 32) & 1 == 1
     }
 
-    /// Ends the block: its NULL count and, if some rows are NULL and some are not, its bits in lane geometry.
+    /// Ends the block. Returns its NULL count and, if some rows are NULL and some are not, its bits
+    /// in lane geometry.
     pub fn take(&mut self) -> BlockValidity {
         let block = BlockValidity {
             null_count: self.nulls,
@@ -70,16 +73,18 @@ fn set_range(bits: &mut Vec<u32>, from: usize, to: usize) {
 /// The validity of a finished block.
 #[derive(Debug)]
 pub(crate) struct BlockValidity {
+    /// The number of NULL rows.
     pub null_count: usize,
     lanes: Vec<u32>,
 }
 
 impl BlockValidity {
+    /// Appends the bits to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.lanes.iter().flat_map(|word| word.to_le_bytes()));
     }
 
-    /// Whether a row is not NULL.
+    /// Returns true if a row is not NULL.
     pub fn is_valid(&self, row: usize) -> bool {
         // Lane geometry: row 32*i + lane is bit i of the lane's word.
         let (vector, row) = (row / VECTOR_ROWS, row % VECTOR_ROWS);
@@ -89,11 +94,12 @@ impl BlockValidity {
         }
     }
 
-    /// The rows that are not NULL, of `rows`.
+    /// Returns the rows that are not NULL, of `rows`.
     pub fn valid_rows(&self, rows: usize) -> impl Iterator<Item = usize> + '_ {
         (0..rows).filter(|row| self.is_valid(*row))
     }
 
+    /// Returns the bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.lanes.capacity() * 4
     }

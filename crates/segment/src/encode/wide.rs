@@ -1,5 +1,6 @@
-//! Decimals. Nearly all fit 64 bits, whatever precision they are declared with (a SUM is DECIMAL(38)), so a column
-//! starts as one of 64-bit keys and becomes 16-byte plain values with the first value that needs it.
+//! Decimals. Nearly all fit 64 bits, regardless of their declared precision (a SUM is DECIMAL(38)).
+//! A column starts with 64-bit keys and becomes 16-byte plain values with the first value that
+//! needs it.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -38,6 +39,7 @@ struct WideBlock {
 }
 
 impl DecimalBuilder {
+    /// Creates a builder of a column.
     pub fn new(name: &str, column_type: ColumnType) -> Self {
         let narrow = FixedBuilder::new(name, column_type.clone());
         Self { name: name.to_string(), column_type, state: State::Narrow(narrow) }

@@ -1,8 +1,9 @@
-//! Workloads of batches on a [`Backend`], and the judge of what a crash left of one.
+//! Workloads of batches on a [`Backend`], and the judge of its state after a crash.
 //!
-//! A story is a list of states: 0 is "there is no store", 1 the empty store, `n + 1` what commit `n` made of it. A crash
-//! must leave the last acknowledged state, or the one that was under way. What was recovered must also be sound, and must
-//! be able to live on: an abort, two commits, another crash, of which the last two are judged in the same way.
+//! A story is a list of states: 0 is "there is no store", 1 the empty store, `n + 1` the state
+//! after commit `n`. A crash must leave the last acknowledged state, or that of the running commit.
+//! The recovered store must also be sound and usable: it runs an abort, two commits, and another
+//! crash, of which the last two are judged in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,15 +14,15 @@ use crate::backend::{Backend, Batch, Content, Image, LINE_BYTES, Lines, PageNo, 
 use crate::medium::Medium;
 use crate::{Error, Result};
 
-/// What is wrong, as a sentence.
+/// The error describes the violation in a sentence.
 type Judged<T> = std::result::Result<T, String>;
 
 /// A medium that records.
 pub(crate) trait Simulated: Medium + Sized + 'static {
-    /// One that holds `image` and keeps a trace, if `traced`.
+    /// Creates a medium that holds `image` and keeps a trace, if `traced`.
     fn holding(image: CrashImage, traced: bool) -> Self;
 
-    /// What it recorded.
+    /// Returns the recording.
     fn record(&self) -> &Recording;
 }
 
@@ -37,86 +38,87 @@ impl Simulated for crate::medium::SimPmem {
 
 /// A kind of backend with its options.
 pub(crate) trait Subject {
-    /// What it lies on.
+    /// The backend's medium.
     type Medium: Simulated;
 
-    /// Makes a store of an empty medium.
+    /// Creates a store on an empty medium.
     fn create(&self, medium: Arc<Self::Medium>) -> Result<Box<dyn Backend>>;
 
-    /// Opens it, and recovers.
+    /// Opens the store, and recovers.
     fn open(&self, medium: Arc<Self::Medium>) -> Result<Box<dyn Backend>>;
 }
 
 /// The pages of a store.
 pub(crate) type State = BTreeMap<u32, Arc<Image>>;
 
-/// A page, and which of its lines change (from 0, as they lie in the page).
+/// A page, and its lines that change (from 0, as they lie in the page).
 pub(crate) type Change = (u32, Vec<usize>);
 
-/// What a workload does next.
+/// A step of a workload.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Commits.
     Commit {
-        /// Pages that change, or are new.
+        /// The pages that change, or are new.
         writes: Vec<Change>,
-        /// Pages that are freed.
+        /// The pages that are freed.
         frees: Vec<u32>,
-        /// Whether the new bytes are spilled before, in two parts.
+        /// True if the new bytes are spilled before, in two parts.
         spilled: bool,
     },
-    /// Spills, and gives up.
+    /// Spills, and aborts.
     Abort(Vec<Change>),
     /// Brings tables up to date.
     Checkpoint,
-    /// Does work that can wait, all of it.
+    /// Does all deferrable work.
     Maintain,
-    /// Closes it, and opens it again.
+    /// Closes the store, and reopens it.
     Close,
-    /// Opens it again as after a crash that lost nothing.
+    /// Reopens the store as after a crash that lost nothing.
     Reopen,
 }
 
 impl Step {
-    /// A commit of changes in memory.
+    /// Returns a commit of changes in memory.
     pub(crate) fn commit(writes: &[(u32, &[usize])]) -> Self {
         let writes = writes.iter().map(|(page, lines)| (*page, lines.to_vec())).collect();
         Self::Commit { writes, frees: Vec::new(), spilled: false }
     }
 
-    /// A commit that frees pages.
+    /// Returns a commit that frees pages.
     pub(crate) fn free(frees: &[u32]) -> Self {
         Self::Commit { writes: Vec::new(), frees: frees.to_vec(), spilled: false }
     }
 }
 
-/// A workload that ran: what was asked of the medium, and what should be there after each commit.
+/// A workload that ran: its operations on the medium, and the expected state after each commit.
 pub(crate) struct Story {
     start: CrashImage,
     trace: Vec<Event>,
     states: Vec<Option<State>>,
-    /// What the program saw at last.
+    /// The final bytes that the program saw.
     end: CrashImage,
 }
 
 impl Story {
-    /// What the program saw at last.
+    /// Returns the final bytes that the program saw.
     pub(crate) fn end(&self) -> &CrashImage {
         &self.end
     }
 
-    /// What was asked of the medium.
+    /// Returns the operations on the medium.
     pub(crate) fn trace(&self) -> &[Event] {
         &self.trace
     }
 }
 
-/// How thoroughly each image is judged.
+/// The thoroughness of judging an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depth {
-    /// Of so many images, one has its recovery and life afterwards explored for crashes in turn; 0: none.
+    /// One of so many images has its recovery and later operations explored for crashes in turn; 0:
+    /// none.
     pub(crate) nested_every: u64,
-    /// How many images are looked at there.
+    /// The limits of that exploration.
     pub(crate) nested: Limits,
 }
 
@@ -126,10 +128,10 @@ impl Default for Depth {
     }
 }
 
-/// Runs `steps` on a new store, which is made of a medium that held `start`.
+/// Runs `steps` on a new store, which is created on a medium that held `start`.
 ///
 /// # Errors
-/// What the backend says, where it must not fail.
+/// An error of the backend, which must not fail.
 pub(crate) fn tell<S: Subject>(subject: &S, start: CrashImage, steps: &[Step]) -> Judged<Story> {
     let mut teller = Teller::begin(subject, Arc::new(S::Medium::holding(start.clone(), true)))?;
     for step in steps {
@@ -139,11 +141,12 @@ pub(crate) fn tell<S: Subject>(subject: &S, start: CrashImage, steps: &[Step]) -
     Ok(teller.story(start))
 }
 
-/// Like [`tell`], on an empty medium on which `prepare` makes something fail once the store is there: a step that fails makes
-/// the backend refuse commits, and the story goes on with what is found when the store is opened again. `None` if nothing failed.
+/// Does the same on an empty medium on which `prepare` makes an operation fail after the creation
+/// of the store. A failed step makes the backend refuse commits, and the story continues with the
+/// state of the reopened store. Returns `None` if no step failed.
 ///
 /// # Errors
-/// What went on as if nothing had failed, or was lost.
+/// A backend that continues after a failure, or that lost a commit.
 pub(crate) fn tell_failing<S: Subject>(
     subject: &S,
     medium: S::Medium,
@@ -166,7 +169,7 @@ pub(crate) fn tell_failing<S: Subject>(
     Ok((failures > 0).then(|| teller.story(CrashImage::new())))
 }
 
-/// Explores every crash of `story`; `explorer` counts.
+/// Explores every crash of `story`. `explorer` counts.
 ///
 /// # Errors
 /// The first violation, as a sentence.
@@ -196,8 +199,9 @@ pub(crate) fn explore<S: Subject, D: Durability>(
     explorer.explore::<D>(&story.start, &story.trace, judge).map_err(|violation| violation.to_string())
 }
 
-/// Ends the process after every event of `story`: what it wrote is there, durable or not. Another one opens that, and then the
-/// machine crashes: what the second process saw must not be lost.
+/// Ends the process after every event of `story`: its writes are visible, durable or not. Another
+/// process opens the store, and then the machine crashes. The state that the second process saw
+/// must not be lost.
 ///
 /// # Errors
 /// The first violation, as a sentence.
@@ -228,20 +232,21 @@ pub(crate) fn killed<S: Subject, D: Durability>(subject: &S, story: &Story, expl
     Ok(())
 }
 
-/// What damage to one byte may cost.
+/// The allowed loss from damage to one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// Nothing: the last state is there, or an error is.
+    /// None: the result is the last state, or an error.
     Nothing,
-    /// Or the state before the last commit is there.
+    /// The state before the last commit is allowed, too.
     LastCommit,
 }
 
-/// Flips the bits of each of `patterns` in each of `bytes` that `story` left, one byte at a time: what opens must be a state that `damage` allows, but for
-/// pages that cannot be read. Returns how many flips were tried.
+/// Flips the bits of each of `patterns` in each of `bytes` that `story` left, one byte at a time.
+/// The opened store must be in a state that `damage` allows, except for pages that cannot be read.
+/// Returns the number of flips.
 ///
 /// # Errors
-/// The first flip that brought wrong data, as a sentence.
+/// The first flip that gave wrong data, as a sentence.
 pub(crate) fn damaged<S: Subject>(
     subject: &S,
     story: &Story,
@@ -265,11 +270,11 @@ pub(crate) fn damaged<S: Subject>(
     Ok(flips)
 }
 
-/// Puts into each `unit` bytes of what `story` left, one at a time, all that ever was in any of them: lost and misdirected
-/// writes. Returns how many were tried.
+/// Replaces each `unit` bytes that `story` left, one at a time, by all contents that any of them
+/// ever had: lost and misdirected writes. Returns the number of replacements.
 ///
 /// # Errors
-/// The first that brought wrong data, as a sentence.
+/// The first replacement that gave wrong data, as a sentence.
 pub(crate) fn misplaced<S: Subject>(subject: &S, story: &Story, damage: Damage, unit: usize) -> Judged<u64> {
     let end = &story.end;
     let units = end.len() / unit as u64;
@@ -300,10 +305,11 @@ pub(crate) fn misplaced<S: Subject>(subject: &S, story: &Story, damage: Damage, 
     Ok(tried)
 }
 
-/// Cuts off what `story` left, at every multiple of `unit`. Returns how many lengths were tried.
+/// Truncates the medium that `story` left, at every multiple of `unit`. Returns the number of
+/// lengths.
 ///
 /// # Errors
-/// The first length that brought wrong data, as a sentence.
+/// The first length that gave wrong data, as a sentence.
 pub(crate) fn truncated<S: Subject>(subject: &S, story: &Story, damage: Damage, unit: usize) -> Judged<u64> {
     let end = &story.end;
     let mut tried = 0;
@@ -316,7 +322,8 @@ pub(crate) fn truncated<S: Subject>(subject: &S, story: &Story, damage: Damage, 
     Ok(tried)
 }
 
-/// Whether what opens is a state that `damage` allows, but for pages that cannot be read.
+/// Checks that the opened store, if any, is in a state that `damage` allows, except for pages that
+/// cannot be read.
 fn judge_damaged<S: Subject>(subject: &S, story: &Story, damage: Damage, image: CrashImage) -> Judged<()> {
     let Ok(backend) = subject.open(Arc::new(S::Medium::holding(image, false))) else { return Ok(()) };
     let last = story.states.len() - 1;
@@ -334,7 +341,7 @@ fn apply(image: &mut CrashImage, event: &Event) {
     }
 }
 
-/// Like `compare`, but a page may be unreadable, if checks find that too.
+/// Compares like `compare`, but allows unreadable pages that checks find, too.
 fn contradicts(backend: &dyn Backend, state: &State) -> Judged<()> {
     compare_by(backend, state, |_, error| match sound(backend) {
         Ok(()) => Err(format!("check finds nothing, but {error}")),
@@ -342,7 +349,8 @@ fn contradicts(backend: &dyn Backend, state: &State) -> Judged<()> {
     })
 }
 
-/// Opens what a crash left, and says which state it found; `None` if there was no store, and none was promised.
+/// Opens a store after a crash, and returns the number of its state. Returns `None` if there is no
+/// store, and none was acknowledged.
 fn recover<S: Subject>(
     subject: &S,
     image: &CrashImage,
@@ -358,7 +366,7 @@ fn recover<S: Subject>(
     }
 }
 
-/// Which of the states that are allowed the backend is in.
+/// Returns the number of the allowed state that the backend is in.
 fn matching(backend: &dyn Backend, states: &[Option<State>], progress: Progress) -> Judged<u64> {
     let mut difference = String::new();
     for number in [progress.begun, progress.acked] {
@@ -375,7 +383,7 @@ fn compare(backend: &dyn Backend, state: &State) -> Judged<()> {
     compare_by(backend, state, |page, error| Err(format!("page {page}: {error}")))
 }
 
-/// Whether the backend has the pages of `state`; `unread` judges those that cannot be read.
+/// Checks that the backend has the pages of `state`. `unread` judges those that cannot be read.
 fn compare_by(backend: &dyn Backend, state: &State, unread: impl Fn(u32, Error) -> Judged<()>) -> Judged<()> {
     let pages: Vec<u32> = backend.pages().iter().map(|page| page.0).collect();
     let expected: Vec<u32> = state.keys().copied().collect();
@@ -399,7 +407,7 @@ fn sound(backend: &dyn Backend) -> Judged<()> {
     if findings.is_empty() { Ok(()) } else { Err(format!("check finds: {}", findings.join("; "))) }
 }
 
-/// Recovers once more, aborts, commits twice, and opens what that leaves if nothing is lost.
+/// Recovers once more, aborts, commits twice, and reopens the store without loss.
 fn live_on<S: Subject>(
     subject: &S,
     image: &CrashImage,
@@ -419,7 +427,7 @@ fn live_on<S: Subject>(
     Ok(teller.story(image.clone()))
 }
 
-/// An abort, two commits, and another crash that loses nothing.
+/// Returns an abort, two commits, and another crash that loses nothing.
 fn sequel(state: &State) -> Vec<Step> {
     let first = state.keys().next().copied().unwrap_or(0);
     let last = state.keys().next_back().copied().unwrap_or(0);
@@ -445,12 +453,12 @@ struct Teller<'a, S: Subject> {
     medium: Arc<S::Medium>,
     backend: Box<dyn Backend>,
     states: Vec<Option<State>>,
-    /// The last of them that must not be lost.
+    /// The last state that must not be lost.
     acked: u64,
 }
 
 impl<'a, S: Subject> Teller<'a, S> {
-    /// Makes a store.
+    /// Creates a store.
     fn begin(subject: &'a S, medium: Arc<S::Medium>) -> Judged<Self> {
         let mark = |acked, begun| medium.record().record(Event::Mark(Progress { acked, begun }));
         mark(0, 1);
@@ -464,7 +472,7 @@ impl<'a, S: Subject> Teller<'a, S> {
         Story { start, trace: record.take_trace(), states: self.states, end: record.now() }
     }
 
-    /// Something failed: nothing more may be committed.
+    /// Checks that a commit after a failure is refused.
     fn verify_refusal(&self) -> Judged<()> {
         let write = Write { page: PageNo(0), content: Content::Image(Arc::new(Image::zeroed())), lines: Lines::ALL };
         match self.backend.commit(&Batch { writes: vec![write], frees: Vec::new(), ..Batch::default() }) {
@@ -473,7 +481,7 @@ impl<'a, S: Subject> Teller<'a, S> {
         }
     }
 
-    /// Something failed: what is found by opening the store again is a state of its own.
+    /// Reopens the store after a failure, and records the found state as a new one.
     fn survive(&mut self) -> Judged<()> {
         self.reopen().map_err(|error| format!("opening it again: {error}"))?;
         let begun = self.states.len() as u64 - 1;
@@ -519,7 +527,8 @@ impl<'a, S: Subject> Teller<'a, S> {
         self.states.last().and_then(Option::as_ref).unwrap_or(&EMPTY)
     }
 
-    /// The page with new bytes in `lines`; `salt` tells apart what is committed from what is not.
+    /// Returns the page with new bytes in `lines`. `salt` distinguishes committed bytes from
+    /// others.
     fn changed(&self, page: u32, lines: &[usize], salt: u64) -> (Arc<Image>, Lines) {
         let old = self.state().get(&page);
         let mut image = old.map_or_else(Image::zeroed, |old| (**old).clone());
@@ -538,7 +547,7 @@ impl<'a, S: Subject> Teller<'a, S> {
         for (page, lines) in writes {
             let (image, mask) = self.changed(*page, lines, 0);
             let content = if spilled {
-                // First something else, which the second spill replaces.
+                // Spills other bytes first, which the second spill replaces.
                 let (wrong, wrong_mask) = self.changed(*page, &lines[..lines.len() / 2], 2);
                 self.backend.spill(PageNo(*page), &wrong, wrong_mask)?;
                 self.backend.spill(PageNo(*page), &image, mask)?;
@@ -573,7 +582,7 @@ impl<'a, S: Subject> Teller<'a, S> {
     }
 }
 
-/// A random workload of `count` steps on no more than `pages` pages.
+/// Returns a random workload of `count` steps on at most `pages` pages.
 pub(crate) fn random_steps(random: &mut Random, count: usize, pages: u32) -> Vec<Step> {
     let mut used: Vec<u32> = Vec::new();
     let mut steps = Vec::new();

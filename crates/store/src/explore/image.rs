@@ -1,8 +1,8 @@
-//! The bytes of a medium as a crash leaves them: blocks shared until one is written, so that thousands of images that differ in
-//! a few lines cost little more than one.
+//! The bytes of a medium after a crash. Blocks are shared until one is written, so that thousands
+//! of images that differ in a few lines cost little more than one.
 //!
-//! Its hash is a sum over its words, so that the hash of an image that differs in a few words is had without building it. Words
-//! of zeros count nothing: growing does not change it.
+//! The hash is a sum over the words, so that the hash of an image that differs in a few words is
+//! computed without building it. Words of zeros add nothing: growth does not change the hash.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub struct CrashImage {
 }
 
 impl CrashImage {
-    /// An empty one.
+    /// Creates an empty image.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One of `bytes`.
+    /// Creates an image of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut image = Self::new();
@@ -31,19 +31,19 @@ impl CrashImage {
         image
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes it `len` bytes long; new bytes are zeros.
+    /// Sets the length to `len` bytes. New bytes are zeros.
     pub fn set_len(&mut self, len: u64) {
         let blocks = (len as usize).div_ceil(BLOCK_BYTES);
         if blocks > self.blocks.len() {
@@ -59,7 +59,7 @@ impl CrashImage {
         self.len = len;
     }
 
-    /// Copies bytes at `at`, which must be within its length, into `into`.
+    /// Copies bytes at `at`, which must be within the image, into `into`.
     pub fn read(&self, at: u64, into: &mut [u8]) {
         let mut done = 0;
         while done < into.len() {
@@ -70,7 +70,7 @@ impl CrashImage {
         }
     }
 
-    /// Writes `bytes` at `at`; all of them must be within its length.
+    /// Writes `bytes` at `at`. All of them must be within the image.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -81,7 +81,7 @@ impl CrashImage {
         }
     }
 
-    /// The 8 bytes at `8 * word`; zeros beyond the end.
+    /// Returns the 8 bytes at `8 * word`, or zeros beyond the end.
     #[must_use]
     pub fn word(&self, word: u64) -> u64 {
         let (block, from) = ((word as usize * 8) / BLOCK_BYTES, (word as usize * 8) % BLOCK_BYTES);
@@ -95,7 +95,7 @@ impl CrashImage {
         Arc::make_mut(&mut self.blocks[block])[from..from + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// The sum of [`word_hash`] over its words.
+    /// Returns the sum of [`word_hash`] over its words.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut sum = 0_u64;
@@ -108,7 +108,7 @@ impl CrashImage {
         sum
     }
 
-    /// All its bytes.
+    /// Returns all bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
@@ -117,13 +117,13 @@ impl CrashImage {
     }
 }
 
-/// What `value` at word number `word` adds to the hash of an image.
+/// Returns the contribution of `value` at word number `word` to the hash of an image.
 #[must_use]
 pub fn word_hash(word: u64, value: u64) -> u64 {
     if value == 0 { 0 } else { mix(word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ mix(value)) }
 }
 
-/// A bijection that spreads bits (the finaliser of `SplitMix64`).
+/// Applies a bijection that spreads bits (the finaliser of `SplitMix64`).
 #[must_use]
 pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,14 +1,16 @@
-//! Crashes at every instant, and what must be there afterwards.
+//! Crashes at every instant, and the check of the state afterwards.
 //!
-//! 1. A simulated medium runs a workload and keeps the [trace](Event) of everything that it was asked, with marks of what was
-//!    begun and acknowledged.
-//! 2. A [`Durability`] is the model of what its hardware promises. The explorer feeds it the trace, event by event, and
-//!    after each, at the *boundary*, asks for the images that a crash can leave there and could not leave before: all
-//!    of them, up to [`Limits::exhaustive`] a boundary, otherwise those near the extremes and a random sample.
-//! 3. Each image that was not yet seen with the same progress is given to a judge, who recovers from it and compares with
-//!    what was acknowledged. Judging may record a trace in turn, and explore that: a crash within recovery.
+//! 1. A simulated medium runs a workload and keeps the [trace](Event) of all operations on it, with
+//!    marks for the commits that were begun and acknowledged.
+//! 2. A [`Durability`] is the model of the hardware's guarantees. The explorer passes it the trace,
+//!    event by event. After each event, at the *boundary*, it requests the images that a crash can
+//!    leave there and could not leave before. It visits all of them, up to [`Limits::exhaustive`] a
+//!    boundary, otherwise those near the extremes and a random sample.
+//! 3. Each image that is new for its progress goes to a judge, which recovers from it and compares
+//!    with the acknowledged state. Judging may record a trace in turn, and explore it: a crash
+//!    during recovery.
 //!
-//! Nothing here knows what is stored, or on which kind of medium.
+//! This module is independent of the stored data and of the kind of medium.
 
 #[cfg(test)]
 pub(crate) mod backends;
@@ -25,83 +27,85 @@ use crate::medium::range;
 
 pub use image::{CrashImage, mix, word_hash};
 
-/// How far a workload had come: commits are numbered from 1.
+/// The progress of a workload: commits are numbered from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The last commit that was acknowledged: a crash must not lose it.
     pub acked: u64,
-    /// The last commit that was begun: a crash may find it done. `acked` or one more.
+    /// The last commit that was begun: a crash may leave it done. `acked` or one more.
     pub begun: u64,
 }
 
-/// What a medium was asked to do.
+/// An operation on a medium.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Bytes were written.
     Write {
-        /// Where.
+        /// The position.
         at: u64,
-        /// Which.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Bytes were flushed.
     Flush {
-        /// From where.
+        /// The position.
         at: u64,
-        /// How many.
+        /// The number of bytes.
         len: usize,
     },
-    /// What was flushed (on files: written) is durable.
+    /// All flushed bytes (on files: all written bytes) are durable.
     Fence,
-    /// A fence failed, and whatever it should have made durable is lost or not; the system forgot that it was to be written.
+    /// A fence failed. The bytes that it should have made durable are lost or not, and the system
+    /// does not write them any more.
     FailedFence,
     /// The length changed.
     Grow {
         /// The new length in bytes.
         len: u64,
     },
-    /// The workload came this far.
+    /// The workload made this progress.
     Mark(Progress),
 }
 
-/// The model of what a crash leaves of a medium.
+/// The model of the state of a medium after a crash.
 pub trait Durability {
-    /// Of a medium that holds `image`, all of it durable.
+    /// Creates the model of a medium that holds `image`, all of it durable.
     fn new(image: &CrashImage) -> Self;
 
-    /// What happens next.
+    /// Applies the next event.
     fn apply(&mut self, event: &Event);
 
-    /// Visits what a crash after the last event can leave, and could not have left before it.
+    /// Visits the images that a crash after the last event can leave, and could not have left
+    /// before it.
     fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage;
 }
 
-/// An image that a crash may leave: its hash at once, its bytes when asked for.
+/// An image that a crash may leave: its hash is ready, its bytes are built on request.
 pub trait Candidate {
-    /// [`CrashImage::hash`] of the image, mixed with its length if that may differ.
+    /// Returns [`CrashImage::hash`] of the image, mixed with its length if that may differ.
     fn hash(&self) -> u64;
 
-    /// The image.
+    /// Builds the image.
     fn build(&self) -> CrashImage;
 }
 
-/// How far a boundary was covered.
+/// The coverage of a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// A crash here leaves nothing that it could not leave before.
+    /// A crash here leaves no image that it could not leave before.
     Nothing,
     /// All images were visited.
     All,
-    /// There are too many; some were.
+    /// There are too many images: a sample was visited.
     Sample,
 }
 
-/// How many images are looked at.
+/// The limits of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A boundary with no more images than this is enumerated.
+    /// The maximum number of images of a boundary that is enumerated.
     pub exhaustive: u64,
-    /// At others, so many random ones are drawn, beside those near the extremes.
+    /// The number of random images at other boundaries, beside those near the extremes.
     pub samples: u64,
 }
 
@@ -116,34 +120,34 @@ impl Default for Limits {
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Creates the sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next one.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// The next one below `bound`, which is not 0.
+    /// Returns the next number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound
     }
 }
 
-/// What was looked at.
+/// Counters of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Boundaries at which a crash could leave something new.
+    /// The number of boundaries at which a crash could leave a new image.
     pub boundaries: u64,
-    /// Those of them whose images were only sampled.
+    /// The number of those boundaries whose images were only sampled.
     pub sampled: u64,
-    /// Images visited.
+    /// The number of images visited.
     pub images: u64,
-    /// Different ones among them, each with its progress: so many were judged.
+    /// The number of distinct images, each with its progress: all of them were judged.
     pub distinct: u64,
 }
 
@@ -157,16 +161,16 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A crash that something did not survive.
+/// A crash after which the judge found an error.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// How many events of the trace had happened.
+    /// The number of events of the trace before the crash.
     pub events: usize,
-    /// How far the workload had come.
+    /// The progress of the workload.
     pub progress: Progress,
-    /// What the crash left.
+    /// The image that the crash left.
     pub image: CrashImage,
-    /// What is wrong.
+    /// The error that was found.
     pub reason: String,
 }
 
@@ -182,10 +186,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Recovers from an image, and compares with what must be there; what is wrong is a sentence.
+/// Recovers from an image, and compares with the expected state. The error is a sentence.
 pub type Judge<'a> = dyn FnMut(&CrashImage, Progress) -> Result<(), String> + 'a;
 
-/// Goes through the crashes of traces, and counts.
+/// Explores the crashes of traces, and counts.
 #[derive(Debug)]
 pub struct Explorer {
     limits: Limits,
@@ -195,22 +199,23 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// One that draws its samples from `seed`, which the test prints.
+    /// Creates an explorer that draws its samples from `seed`, which the test prints.
     #[must_use]
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self { limits, random: Random::new(seed), seen: HashSet::new(), counts: Counts::default() }
     }
 
-    /// What it looked at so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Gives `judge` every image, not yet seen, that a crash during `trace` may leave of a medium that held `start` durably.
+    /// Passes `judge` every new image that a crash during `trace` may leave of a medium that held
+    /// `start` durably.
     ///
     /// # Errors
-    /// The first crash that the judge is not content with.
+    /// The first crash that the judge rejects.
     pub fn explore<D: Durability>(
         &mut self,
         start: &CrashImage,
@@ -229,10 +234,10 @@ impl Explorer {
         Ok(())
     }
 
-    /// The same for a crash after all of `trace`, when the workload has come as far as `progress`.
+    /// Does the same for a crash after all of `trace`, when the workload has made `progress`.
     ///
     /// # Errors
-    /// The first crash that the judge is not content with.
+    /// The first crash that the judge rejects.
     pub fn explore_end<D: Durability>(
         &mut self,
         start: &CrashImage,
@@ -273,12 +278,12 @@ impl Explorer {
     }
 }
 
-/// The bytes of a simulated medium as the program sees them, and the trace of what it did to them. What simulated media are
-/// made of.
+/// The bytes of a simulated medium as the program sees them, and the trace of operations on it. The
+/// base of simulated media.
 #[derive(Debug)]
 pub struct Recording {
     recorded: Mutex<Recorded>,
-    /// `grow` beyond it fails.
+    /// The limit of `grow`, in bytes.
     room: u64,
 }
 
@@ -289,14 +294,14 @@ struct Recorded {
 }
 
 impl Recording {
-    /// Of a medium that holds `image`; with a trace, or only the bytes.
+    /// Creates the recording of a medium that holds `image`, with a trace, or with the bytes only.
     #[must_use]
     pub fn new(image: CrashImage, with_trace: bool) -> Self {
         let recorded = Mutex::new(Recorded { now: image, trace: with_trace.then(Vec::new) });
         Self { recorded, room: u64::MAX }
     }
 
-    /// The same with room for no more than `room` bytes.
+    /// Limits the medium to `room` bytes.
     #[must_use]
     pub fn with_room(self, room: u64) -> Self {
         Self { room, ..self }
@@ -306,7 +311,7 @@ impl Recording {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `event` into effect, and down in the trace.
+    /// Applies `event`, and adds it to the trace.
     pub fn record(&self, event: Event) {
         let mut recorded = self.recorded();
         match &event {
@@ -319,19 +324,19 @@ impl Recording {
         }
     }
 
-    /// The length that the program sees.
+    /// Returns the length that the program sees.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.recorded().now.len()
     }
 
-    /// Whether the program sees no bytes.
+    /// Returns true if the program sees no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads what the program sees of `object`.
+    /// Reads the bytes that the program sees of `object`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] beyond its end.
@@ -352,10 +357,10 @@ impl Recording {
         Ok(())
     }
 
-    /// Makes `object` longer.
+    /// Extends `object`.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room.
+    /// [`Error::Full`] if there is no space.
     pub fn grow(&self, object: &str, len: u64) -> crate::Result<()> {
         if len > self.room {
             let reason = format!("there is room for {} bytes, not for {len}", self.room);
@@ -365,13 +370,13 @@ impl Recording {
         Ok(())
     }
 
-    /// What the program sees.
+    /// Returns the bytes that the program sees.
     #[must_use]
     pub fn now(&self) -> CrashImage {
         self.recorded().now.clone()
     }
 
-    /// Hands over the trace so far, and begins another.
+    /// Returns the trace so far, and begins another.
     #[must_use]
     pub fn take_trace(&self) -> Vec<Event> {
         let mut recorded = self.recorded();

@@ -1,18 +1,18 @@
-//! The store with one of its precautions left out, one after the other: something must notice each.
+//! The store without one of its precautions, one after the other: a test must notice each.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::mutant;
 
-/// What is tried on each mutant, and what it is called. It says what is wrong, or panics.
+/// A test of each mutant, with its name. It returns the error that it found, or panics.
 pub(crate) type Killer = (String, Box<dyn Fn() -> Result<(), String>>);
 
-/// Tries `killers` in their order on every precaution that they come by, but for those that are `needless` on their medium, and
-/// prints who noticed what.
+/// Runs `killers` in their order for every precaution that they reach, except those that are
+/// `needless` on their medium, and prints the test that failed for each.
 ///
 /// # Panics
-/// If one of them finds something with nothing left out, or nobody notices that something is.
+/// If a test fails with nothing left out, or if no test fails for a mutant.
 pub(crate) fn all_are_killed(killers: &[Killer], needless: &[&str]) {
     for (name, run) in killers {
         run().unwrap_or_else(|reason| panic!("{name}, with nothing left out: {reason}"));

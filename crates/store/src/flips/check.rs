@@ -1,5 +1,5 @@
-//! What can be verified while the store is open: that all that is durable is what memory says, byte by byte, and that each slot
-//! has one owner, or is free.
+//! Verification of an open store: everything durable equals the state in memory, byte by byte, and
+//! each slot has one owner, or is free.
 
 use std::sync::PoisonError;
 
@@ -38,7 +38,7 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Recovery goes through all of the chain.
+    /// Checks all links that recovery would follow.
     fn check_chain(&self, writer: &Writer, found: &mut dyn FnMut(String)) -> Result<()> {
         let mut bytes = Slot::zeroed();
         for &(slot, _) in &writer.chain {
@@ -77,7 +77,7 @@ impl FlipBackend {
             own(writer.after, &|| "the commit after the next".into());
         }
         for &(slot, page) in &writer.chain {
-            // The last version of a page was met already.
+            // The last version of a page was counted already.
             if page.is_none_or(|page| pages.get(page.0 as usize).is_none_or(|entry| entry.slot != slot)) {
                 own(slot, &|| "a link".into());
             }
@@ -91,7 +91,7 @@ impl FlipBackend {
     }
 }
 
-/// Passes damage on to `found`, and other errors to the caller.
+/// Passes damage to `found`, and other errors to the caller.
 fn tell(result: Result<()>, found: &mut dyn FnMut(String)) -> Result<()> {
     match result {
         Err(Error::Corrupt { reason, .. }) => {

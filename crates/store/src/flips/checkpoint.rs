@@ -1,8 +1,13 @@
-//! Checkpoints: 1. the tables that have changed go to free slots, from the lowest level up, since a table has the checksums of
-//! those below; 2. a fence; 3. a superblock with the new root, the next epoch, and the slots where the chain begins; 4. when
-//! both of its copies are durable, the old tables and all that only the old chain needed are free.
+//! Checkpoints, in four steps:
 //!
-//! No commit is lost or made by it: what the chain says is durable already.
+//! 1. Write the changed tables to free slots, from the lowest level up, since a table has the
+//!    checksums of those below.
+//! 2. Fence.
+//! 3. Write a superblock with the new root, the next epoch, and the slots where the chain begins.
+//! 4. When both of its copies are durable, free the old tables and all slots that only the old
+//!    chain needed.
+//!
+//! A checkpoint neither loses nor creates a commit: the state of the chain is durable already.
 
 use std::sync::PoisonError;
 
@@ -14,38 +19,41 @@ use crate::mutant::skips;
 use crate::superblock::SECTOR_BYTES;
 use crate::{Error, Result};
 
-/// What a checkpoint is for.
+/// The use of a store after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// More is written after it.
     GoOn,
-    /// Nothing is: whoever opens the store need not look for a chain.
+    /// Nothing is written after it: the next open need not follow a chain.
     Close,
 }
 
-/// Who asks for one.
+/// The caller of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     /// A commit, which waits for it.
     InTheWay,
-    /// Somebody who has nothing else to do, so that waits cost nothing.
+    /// An idle thread, for which waits cost nothing.
     Idle,
 }
 
 /// A checkpoint writes at most one byte for this many that the chain has written.
 const CHAIN_PER_TABLE: usize = 20;
-/// What a superblock costs, in slots: two copies.
+/// The cost of a superblock in slots: two copies.
 const SUPERBLOCK_SLOTS: usize = 2;
-/// A checkpoint waits for the device three times, and at most once for this many commits, each of which waits once.
+/// A checkpoint waits for the device three times, and at most once for this many commits, each of
+/// which waits once.
 const COMMITS_PER_WAIT: u64 = 20;
-/// Its waits: for the tables, and for two superblocks.
+/// The number of its waits: for the tables, and for two superblocks.
 const WAITS: u64 = 3;
-/// The chain may be this fraction of all slots, where that is more than its greatest length.
+/// The chain may be this fraction of all slots, if that is more than its maximum length.
 const SLOTS_PER_CHAIN: u32 = 16;
 
 impl FlipBackend {
-    /// Whether a checkpoint costs little beside what the chain has cost, in bytes and in waits. Where commits are large, the
-    /// waits alone would let the chain become much longer than the store: it stays below the number of its pages.
+    /// Returns true if a checkpoint costs little compared with the chain so far, in bytes and in
+    /// waits. With large commits, the waits alone would let the chain become much longer than the
+    /// store. Therefore waits also count as cheap if the chain is at least as long as the number of
+    /// used pages.
     pub(super) fn checkpoint_is_due(&self, writer: &Writer, when: When) -> bool {
         let (options, chain) = (&self.options, writer.chain.len());
         let greatest = options.chain_max_slots.max(writer.space.slots() / SLOTS_PER_CHAIN) as usize;
@@ -56,7 +64,7 @@ impl FlipBackend {
         chain >= in_bytes && (when == When::Idle || waits_are_cheap) || chain >= greatest
     }
 
-    /// Page numbers that there are entries for.
+    /// Returns the number of page numbers that have entries.
     pub(super) fn page_numbers(&self) -> usize {
         self.pages.read().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -108,8 +116,8 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Writes the tables that have changed to `slots`, and returns those that are left: tables that changed may have one above them
-    /// in common.
+    /// Writes the changed tables to `slots`, and returns the slots left over: changed tables may
+    /// share a table above them.
     fn write_tables(&self, writer: &mut Writer, slots: &[u32]) -> Result<Vec<u32>> {
         let mut slots = slots.iter().copied();
         let mut run = RunWriter::new();
@@ -134,7 +142,7 @@ impl FlipBackend {
         Ok(slots.collect())
     }
 
-    /// Puts the table of `header`'s level and place into `bytes`. Returns its checksum.
+    /// Encodes the table of `header`'s level and index into `bytes`. Returns its checksum.
     fn encode_table_of(&self, bytes: &mut [u8], header: &Header, tables: &Tables) -> u32 {
         let from = header.page as usize * FANOUT;
         let mut part = |entries: &[Entry]| {
@@ -147,7 +155,7 @@ impl FlipBackend {
         }
     }
 
-    /// The chain is no longer needed: its slots are free, but for those that hold the last version of a page.
+    /// Discards the chain. Its slots are free, except those that hold the last version of a page.
     fn forget_chain(&self, writer: &mut Writer) {
         for (slot, page) in std::mem::take(&mut writer.chain) {
             writer.chained.remove(slot);

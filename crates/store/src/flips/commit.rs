@@ -1,9 +1,13 @@
-//! Commits: 1. slots for all parts, the first of which was reserved, and one to reserve; room for the next checkpoint is kept
-//! besides, so that it never fails for lack of space, and so is a reserve, for commits that make room; 2. the parts, those that
-//! lie side by side by one write; 3. a fence: the commit is durable, if the file still has its name; 4. the table in memory is brought up to
-//! date, and slots of versions that no reader needs are free.
+//! Commits, in four steps:
 //!
-//! Until 2 nothing has changed, and the commit may fail as [`Error::Full`].
+//! 1. Take slots for all parts, the first of which was reserved, and one to reserve. Space for the
+//!    next checkpoint is kept besides, so that a checkpoint never fails for lack of space, and so
+//!    is a reserve, for commits that free space.
+//! 2. Write the parts. Adjacent parts take one write.
+//! 3. Fence: the commit is durable, if the file still has its name.
+//! 4. Update the table in memory, and free the slots of versions that no reader needs.
+//!
+//! Until step 2 nothing has changed, and the commit may fail with [`Error::Full`].
 
 use std::sync::PoisonError;
 
@@ -18,14 +22,14 @@ use crate::mutant::skips;
 use crate::options::Syncs;
 use crate::{Error, Result};
 
-/// The reserve is this fraction of all slots, where that is more than its least.
+/// The reserve is this fraction of all slots, if that is more than its minimum.
 const SLOTS_PER_RESERVE: u32 = 64;
 
-/// It is this fraction of so few slots that its least would be more than half of them: a file that cannot grow has most of them
-/// for rows.
+/// The reserve is this fraction of all slots if its minimum would be more than half of them: a file
+/// that cannot grow keeps most of its slots for rows.
 const SLOTS_PER_SMALL_RESERVE: u32 = 8;
 
-/// What one link of a commit holds.
+/// The contents of one link of a commit.
 enum Part<'a> {
     Page(PageNo, &'a Image),
     Spills(&'a [Spill]),
@@ -33,7 +37,7 @@ enum Part<'a> {
 }
 
 impl Writer {
-    /// Recovery will go through `slot`: it stays as it is until a checkpoint.
+    /// Holds `slot`, which recovery would read, unchanged until a checkpoint.
     pub(super) fn hold(&mut self, slot: u32, page: Option<PageNo>) {
         self.chain.push((slot, page));
         self.chained.insert(slot);
@@ -55,9 +59,10 @@ impl FlipBackend {
         let pages = batch.writes.iter().map(|write| write.page.0 as usize + 1).max().unwrap_or(0);
         let pages = pages.max(self.page_numbers());
         let tables = writer.tables.to_write(batch.writes.len() + batch.frees.len(), pages);
-        // A part for each, of which the first has its slot; the slot to reserve; and what the next checkpoint takes.
+        // One slot for each part, of which the first is reserved already; one to reserve; and those
+        // of the next checkpoint.
         self.make_room(writer, parts.len() + tables + 2, batch.room)?;
-        // How many pages there may be depends on the slots, which are as many now as after the commit.
+        // The maximum page number depends on the number of slots, which is final now.
         self.verify_numbers(writer, batch)?;
         let released_early = skips("flips.commit.keep-replaced");
         if released_early {
@@ -86,10 +91,10 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Keeps bytes of a page in a slot that is no link.
+    /// Writes the bytes of a page to a slot that is not a link.
     pub(super) fn write_spilled(&self, writer: &mut Writer, page: PageNo, image: &Image) -> Result<()> {
         let slot = match writer.spilled.get(&page) {
-            // What was spilled before is not part of anything: it may be written over.
+            // Spilled bytes are not part of a commit, and may be overwritten.
             Some(entry) => entry.slot,
             None => {
                 let tables = writer.tables.to_write(0, self.page_numbers());
@@ -123,8 +128,8 @@ impl FlipBackend {
         Ok(slots)
     }
 
-    /// Sees to it that `count` slots are free, and the reserve, if `room` spares it: makes the medium longer, or, if it cannot
-    /// be, frees what the chain holds.
+    /// Ensures that `count` slots are free, and the reserve unless `room` may use it. Grows the
+    /// medium. If it cannot grow, frees the slots that the chain holds.
     fn make_room(&self, writer: &mut Writer, count: usize, room: Room) -> Result<()> {
         let count = count
             + match room {
@@ -140,13 +145,13 @@ impl FlipBackend {
         }
     }
 
-    /// The reserve of a store of so many slots.
+    /// Returns the reserve of a store of `slots` slots.
     fn reserve_of(&self, slots: u32) -> u32 {
         let least = self.options.reserve_min_slots;
         if slots / 2 < least { slots / SLOTS_PER_SMALL_RESERVE } else { least.max(slots / SLOTS_PER_RESERVE) }
     }
 
-    /// Makes the medium longer if fewer than `count` slots are free.
+    /// Grows the medium if fewer than `count` slots are free.
     pub(super) fn grow_for(&self, writer: &mut Writer, count: usize) -> Result<()> {
         let lacking = u32::try_from(count)
             .map_err(|_| self.full(format!("{count} slots are more than a store can have")))?
@@ -188,7 +193,8 @@ impl FlipBackend {
         }
     }
 
-    /// What the commit's links hold, and the freed pages that are told in their headers.
+    /// Returns the contents of the commit's links, and the freed pages that are listed in their
+    /// headers.
     fn parts_of<'a>(&self, batch: &'a Batch, spills: &'a [Spill]) -> (Vec<Part<'a>>, &'a [PageNo]) {
         let mut parts: Vec<Part<'a>> = batch
             .writes
@@ -203,7 +209,7 @@ impl FlipBackend {
         if !fit_in_headers {
             parts.extend(batch.frees.chunks(LIST_FREES).map(Part::Frees));
         }
-        // With two fences, the last part says that the commit counts, and nothing else.
+        // With two fences, the last part only marks the commit as valid.
         if self.options.syncs == Syncs::Two {
             parts.push(Part::Frees(&[]));
         }
@@ -222,12 +228,12 @@ impl FlipBackend {
         }
     }
 
-    /// Tells the table in memory what was committed.
+    /// Updates the table in memory after a commit.
     fn apply(&self, writer: &mut Writer, batch: &Batch, spills: &[Spill], links: &[Link]) {
         for spill in spills {
             writer.spilled.remove(&spill.page);
         }
-        // Spilled, and written or freed afterwards.
+        // Pages that were spilled, and written or freed afterwards.
         self.forget_spilled(writer);
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         let writes = links.iter().filter_map(|link| Some((link.page?, link.at)));
@@ -250,7 +256,8 @@ impl FlipBackend {
         Ok(Slots { links, reserve })
     }
 
-    /// Writes all parts, and fences all but the last if there are to be two fences. Returns the entries of its pages.
+    /// Writes all parts. With two fences, fences all but the last part before it writes the last.
+    /// Returns the entries of its pages.
     fn write_parts(
         &self,
         writer: &mut Writer,
@@ -298,7 +305,7 @@ impl FlipBackend {
     }
 }
 
-/// Makes `entry` where `page` is.
+/// Sets the entry of `page`.
 pub(super) fn set(pages: &mut Vec<Entry>, tables: &mut Tables, page: PageNo, entry: Entry) {
     let at = page.0 as usize;
     if at >= pages.len() {
@@ -309,7 +316,7 @@ pub(super) fn set(pages: &mut Vec<Entry>, tables: &mut Tables, page: PageNo, ent
     pages[at] = entry;
 }
 
-/// What the batch's spilled pages are, and where.
+/// Returns the batch's spilled pages and their slots.
 fn spills_of(backend: &FlipBackend, writer: &Writer, batch: &Batch) -> Result<Vec<Spill>> {
     batch
         .writes
@@ -324,20 +331,20 @@ fn spills_of(backend: &FlipBackend, writer: &Writer, batch: &Batch) -> Result<Ve
 
 /// A part that was written.
 struct Link {
-    /// The page whose bytes it holds, if it does.
+    /// The page whose bytes it holds, if any.
     page: Option<PageNo>,
     at: Entry,
 }
 
-/// Where a commit goes.
+/// The slots of a commit.
 struct Slots {
-    /// One for each part.
+    /// One slot for each part.
     links: Vec<u32>,
-    /// Where the commit after the next begins.
+    /// The slot where the commit after the next begins.
     reserve: u32,
 }
 
-/// Writes slots, those that lie side by side at once.
+/// Writes slots. Adjacent slots take one write.
 pub(super) struct RunWriter {
     first: u32,
     bytes: Vec<u8>,
@@ -348,7 +355,7 @@ impl RunWriter {
         Self { first: 0, bytes: Vec::new() }
     }
 
-    /// The bytes of `slot`, to be filled before the next call.
+    /// Returns the bytes of `slot`, to be filled before the next call.
     pub(super) fn slot(&mut self, backend: &FlipBackend, writer: &mut Writer, slot: u32) -> Result<&mut [u8]> {
         let held = self.bytes.len() / SLOT_BYTES;
         if held > 0 && (held == RUN_SLOTS || slot != self.first + held as u32) {
@@ -363,7 +370,7 @@ impl RunWriter {
         Ok(&mut self.bytes[at..])
     }
 
-    /// Writes what is left.
+    /// Writes the remaining slots.
     pub(super) fn finish(self, backend: &FlipBackend, writer: &mut Writer) -> Result<()> {
         if self.bytes.is_empty() { Ok(()) } else { backend.write_slots(writer, self.first, &self.bytes) }
     }

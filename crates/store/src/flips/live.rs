@@ -1,16 +1,19 @@
-//! Copying a store while another process writes to it, which neither knows of it nor waits for it.
+//! Copies of a store while another process writes to it. The other process neither knows of the
+//! copy nor waits for it.
 //!
-//! 1. *Look*: read where every page is, as recovery does, and write nothing. It is the state of one commit if the superblock is the
-//!    same before and after: what tables and the chain lie in is not written again before there is another superblock.
-//! 2. Copy the pages that are elsewhere than when they were copied last. A page that is read with its checksum is that version: no
-//!    other is in that slot. One that is not may have been written over, after its commit was replaced.
-//! 3. If all were read, the copy is the state of that commit. Otherwise look again: only what changed since is left to copy, so
-//!    each round is shorter than the one before.
+//! 1. *Look*: read the location of every page, as recovery does, and write nothing. The result is
+//!    the state of one commit if the superblock is the same before and after: the slots of tables
+//!    and of the chain are not rewritten before the next superblock.
+//! 2. Copy the pages whose location has changed since they were last copied. A page that matches
+//!    its checksum is that version, because no other version is in that slot. A page that does not
+//!    may have been overwritten, after its commit was replaced.
+//! 3. If all pages were read, the copy is the state of that commit. Otherwise look again. Only
+//!    later changes are left to copy, so each round is shorter than the one before.
 //!
-//! Damage is told from haste by looking again: a page that is still where it could not be read was not written over, and a chain
-//! that ends before a later commit does so again.
+//! A repeated look tells damage from a race. A page that is still in the slot where it could not be
+//! read was not overwritten. A chain that ends before a later commit does so again.
 //!
-//! What is copied may be a commit that is not durable yet, as what a crash leaves may be.
+//! The copied commit may not be durable yet, as a commit that a crash leaves may not be.
 
 use std::sync::{Arc, PoisonError};
 
@@ -22,11 +25,11 @@ use crate::options::Access;
 use crate::superblock::Superblock;
 use crate::{Error, Result};
 
-/// Pages that are read and written at a time.
+/// The number of pages that are read and written at a time.
 const PAGES_AT_ONCE: usize = 256;
-/// Rounds until it is given up: each is as long as what the writer changed in the one before.
+/// The maximum number of rounds. Each is as long as the writer's changes in the one before.
 const MOST_ROUNDS: usize = 100;
-/// Looks that fail in the same way, one after the other, are no haste.
+/// The number of looks that fail in the same way in a row before the failure counts as damage.
 const MOST_LOOKS: usize = 10;
 
 /// Opens the medium that is copied, for reading.
@@ -35,7 +38,8 @@ pub(crate) type Open<'a> = &'a mut dyn FnMut() -> Result<Arc<dyn Medium>>;
 /// Makes `copy`, which is empty, the state of one commit of the store that `open` opens.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it is damaged, [`Error::Invalid`] if it was replaced, or changed faster than it can be read.
+/// [`Error::Corrupt`] if it is damaged, [`Error::Invalid`] if it was replaced, or changed faster
+/// than it can be read.
 pub(crate) fn copy_live(open: Open<'_>, copy: &FlipBackend) -> Result<()> {
     let mut copied: Vec<Entry> = Vec::new();
     let mut seed = None;
@@ -60,11 +64,11 @@ pub(crate) fn copy_live(open: Open<'_>, copy: &FlipBackend) -> Result<()> {
     )))
 }
 
-/// Where all pages are.
+/// Reads the locations of all pages.
 fn look(open: Open<'_>) -> Result<FlipBackend> {
     let mut looks = 0;
     loop {
-        // Opened anew: it may have grown.
+        // Opened anew: the file may have grown.
         let file = open()?;
         let before = Superblock::read(&*file)?;
         let found = FlipBackend::open(Arc::clone(&file), FlipOptions::default(), Access::ReadOnly);
@@ -83,7 +87,8 @@ fn look(open: Open<'_>) -> Result<FlipBackend> {
     }
 }
 
-/// Copies pages that are elsewhere than `copied` says, which then says where they are. Returns one that could not be read.
+/// Copies the pages whose location differs from `copied`, and updates `copied`. Returns a page that
+/// could not be read, if any.
 fn copy_changed(now: &FlipBackend, copy: &FlipBackend, copied: &mut Vec<Entry>) -> Result<Option<(PageNo, Entry)>> {
     let entries = now.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
     copied.resize(copied.len().max(entries.len()), Entry::NONE);

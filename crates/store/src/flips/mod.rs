@@ -1,51 +1,60 @@
 //! Pages on a file: shadow paging by flips of whole pages, without a journal.
 //!
-//! A new version of a page is written to a free slot, never over the old one. What makes a commit is threaded through these
-//! slots themselves: the header of each says which commit it is part of and where the next part lies. So a commit of one page
-//! is one `pwrite` of 4,096 bytes and one `fdatasync`; there is nothing else to write.
+//! A new version of a page is written to a free slot, never over the old one. A commit is linked
+//! through these slots themselves: the header of each names the commit that it is part of and the
+//! slot of the next part. So a commit of one page is one `pwrite` of 4,096 bytes and one
+//! `fdatasync`; there is nothing else to write.
 //!
 //! # The chain
-//! 1. The superblock names the slot where the first commit after it begins; the last part of a commit names the slot where the
-//!    next one will begin. That slot is reserved beforehand. Parts are numbered; the last one is marked.
-//! 2. A part counts if its checksum is right and it is of the present *epoch*, which is the number of the last checkpoint. A
-//!    commit counts if all its parts do, and the commits before it. So the order in which parts become durable does not matter,
-//!    and one fence is enough. (`Syncs::Two` does not rely on checksums for that: the last part is written when all others are
-//!    durable.)
-//! 3. Within an epoch a slot is written as a link at most once, and a commit is tried at most once: after a failure the backend
-//!    is poisoned, and opening begins a new epoch, durably, before anything is written. So a slot of this epoch where a link is
-//!    expected is that link, never one of another attempt. Parts need not name their predecessors.
-//! 4. What a transaction spills goes to slots that are no links; a part of the commit lists them with their checksums.
+//! 1. The superblock names the slot where the first commit after it begins. The last part of a
+//!    commit names the slot where the next one will begin. That slot is reserved beforehand. Parts
+//!    are numbered, and the last one is marked.
+//! 2. A part is valid if its checksum matches and it is of the present *epoch*, which is the number
+//!    of the last checkpoint. A commit is valid if all its parts are, and the commits before it. So
+//!    the order in which parts become durable does not matter, and one fence is enough.
+//!    (`Syncs::Two` does not rely on checksums for that: the last part is written when all others
+//!    are durable.)
+//! 3. Within an epoch a slot is written as a link at most once, and a commit is tried at most once.
+//!    After a failure the backend is poisoned, and opening begins a new epoch, durably, before
+//!    anything is written. So a slot of this epoch at the position of a link is that link, never
+//!    one of another attempt. Parts need not name their predecessors.
+//! 4. Spilled pages of a transaction go to slots that are not links. A part of the commit lists
+//!    them with their checksums.
 //! 5. Pages that a commit frees are listed in spare bytes of its headers, or in parts of their own.
 //!
 //! # The table
-//! Where each page is, and its slot's checksum: 8 bytes a page, in memory, and in a tree of table pages as of the last
-//! checkpoint. A checkpoint writes the tables that changed to free slots, fences, and writes a superblock with the new root, a
-//! new epoch and an empty chain. It is due when it costs less than a twentieth of what the chain has, in bytes and in waits.
+//! The table has the slot of each page, and the slot's checksum: 8 bytes a page, in memory, and in
+//! a tree of table pages as of the last checkpoint. A checkpoint writes the tables that changed to
+//! free slots, fences, and writes a superblock with the new root, a new epoch and an empty chain.
+//! It is due when it costs less than a twentieth of the cost of the chain, in bytes and in waits.
 //!
-//! # Which slots may be written
-//! - A slot that commit `n` released: once `n` is durable.
-//! - A link of the chain (or a spilled page it lists), even if its page has a newer version: once a checkpoint made the chain
-//!   needless. Until then recovery goes through it.
-//! - A slot of an old table: once the superblock with the new root is durable in both copies.
+//! # Reuse of slots
+//! - A slot that commit `n` released may be written once `n` is durable.
+//! - A link of the chain (or a spilled page it lists) may be written once a checkpoint has replaced
+//!   the chain, even if its page has a newer version. Until then recovery reads it.
+//! - A slot of an old table may be written once the superblock with the new root is durable in both
+//!   copies.
 //!
 //! # Recovery
-//! 1. [`Medium::settle`], since what is read may otherwise never have reached the device. (After a clean close there is no
-//!    need, and what the system has cached stays.)
-//! 2. The newest superblock; its tables; the chain as far as it is whole.
-//! 3. The superblock is written with the end of the chain in it. Without that seal, a crash in step 4 could make a torn commit
-//!    whole: where a part lacked a sector, a table may bring one of the same bytes. (Crash tests found it, with sectors of zeros.)
-//! 4. A checkpoint. It writes free slots only, and then the superblock with the next epoch.
+//! 1. [`Medium::settle`], since the bytes read may otherwise never have reached the device. (After
+//!    a clean close there is no need, and the system's cache stays.)
+//! 2. Read the newest superblock, its tables, and the chain as far as it is whole.
+//! 3. Write the superblock with the end of the chain in it. Without that seal, a crash in step 4
+//!    could make a torn commit whole: if a part lacked a sector, a table may bring one of the same
+//!    bytes. (Crash tests found it, with sectors of zeros.)
+//! 4. Make a checkpoint. It writes free slots only, and then the superblock with the next epoch.
 //!
-//! A crash anywhere in it leaves what was there before.
+//! A crash during recovery leaves the state before it.
 //!
-//! An acknowledged commit whose slot was damaged afterwards looks like one that a crash has torn. Therefore each commit also
-//! names the slot where the one *after the next* begins: if there is one, the next was acknowledged, and its loss is reported.
-//! Slots that are damaged together lie side by side, and so do commits: some slots behind the end of the chain are searched for
-//! later ones as well.
+//! An acknowledged commit whose slot was damaged afterwards looks like one that a crash has torn.
+//! Therefore each commit also names the slot where the one *after the next* begins. If that slot
+//! has a commit, the next was acknowledged, and its loss is reported. Slots that are damaged
+//! together are adjacent, and so are commits: recovery searches some slots behind the end of the
+//! chain for later ones as well.
 //!
 //! # Not guaranteed
-//! Damage to the very last commit before a crash cannot be told from a torn commit, and is treated as one. After a clean close
-//! there is no chain, and all damage is found.
+//! Damage to the very last commit before a crash cannot be told from a torn commit, and is treated
+//! as one. After a clean close there is no chain, and all damage is found.
 
 mod check;
 mod checkpoint;
@@ -74,34 +83,37 @@ use crate::options::{Access, Syncs};
 use crate::superblock::{BODY_BYTES, SUPERBLOCKS_END, Superblock};
 use crate::{Error, Result};
 
-/// The first slot that is not the superblocks'.
+/// The first slot behind the superblocks.
 const FIRST_SLOT: u32 = (SUPERBLOCKS_END / SLOT_BYTES as u64) as u32;
-/// A page's number is below this many times the number of slots, plus [`PAGES_MIN`]: pages are dense, and a greater number is
-/// damage that must not cost memory.
+/// A page's number is below this many times the number of slots, plus [`PAGES_MIN`]: pages are
+/// dense, and a greater number is damage that must not cost memory.
 const PAGES_PER_SLOT: u64 = 64;
 const PAGES_MIN: u64 = 65_536;
-/// Slots that are written at once at most, if they lie side by side.
+/// The maximum number of adjacent slots that are written at once.
 const RUN_SLOTS: usize = 64;
 
-/// How a file is used. Only `uuid` is kept in it.
+/// Options of a store on a file. The file keeps only `uuid`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlipOptions {
-    /// Fences of a commit.
+    /// The number of fences of a commit.
     pub(crate) syncs: Syncs,
-    /// The store's name, of a new one; at random if there is none here.
+    /// The unique identifier of a new store, or `None` for a random one.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// Slots that a new store has room for, if the medium does.
+    /// The number of slots of a new store, if the medium has space for them.
     pub(crate) initial_slots: u32,
-    /// Slots that are kept free for commits that make room, or a 64th of all if that is more. An eighth of all, if there are not
-    /// twice as many.
+    /// The number of slots reserved for commits that free space, or a 64th of all slots if that is
+    /// more. It is an eighth of all slots if there are fewer than twice as many.
     pub(crate) reserve_min_slots: u32,
-    /// Slots by which it grows at least.
+    /// The minimum growth in slots, unless the medium has space for less.
     pub(crate) growth_min_slots: u32,
-    /// Slots by which it grows at most, unless one commit needs more. In between, it is a quarter of what it has.
+    /// The maximum growth in slots, unless one commit needs more. Between the limits, the store
+    /// grows by a quarter.
     pub(crate) growth_max_slots: u32,
-    /// The chain is never cut shorter than this many slots.
+    /// The length of the chain, in slots, below which a commit makes no checkpoint. Idle
+    /// checkpoints do not observe it.
     pub(crate) chain_min_slots: u32,
-    /// The chain is never longer than this many slots, or a sixteenth of all if that is more.
+    /// The length of the chain, in slots, at which a checkpoint is always due, or a sixteenth of
+    /// all slots if that is more.
     pub(crate) chain_max_slots: u32,
 }
 
@@ -122,13 +134,13 @@ impl Default for FlipOptions {
 
 #[cfg(test)]
 impl FlipOptions {
-    /// Of a store so small that what takes thousands of commits elsewhere happens after a few.
+    /// Returns the options of a store so small that rare events happen after a few commits.
     pub(crate) fn tiny(syncs: Syncs) -> Self {
         Self {
             syncs,
             uuid: Some([7; 16]),
             initial_slots: 12,
-            // Slots are written again as soon as they may be, which is what crashes are to meet.
+            // Slots are reused as early as possible, so that crashes meet reuse.
             reserve_min_slots: 0,
             growth_min_slots: 4,
             growth_max_slots: 4,
@@ -144,37 +156,37 @@ pub(crate) struct FlipBackend {
     medium: Arc<dyn Medium>,
     options: FlipOptions,
     access: Access,
-    /// What checksums begin with: a slot of another store is never taken for one of this.
+    /// The seed of checksums: a slot of another store never passes as one of this store.
     seed: u32,
-    /// Where the committed version of each page is.
+    /// The slot of the committed version of each page.
     pages: RwLock<Vec<Entry>>,
     writer: Mutex<Writer>,
     failure: OnceLock<String>,
 }
 
-/// All that only who commits needs.
+/// The state that only the committing thread needs.
 #[derive(Debug)]
 struct Writer {
     superblock: Superblock,
     /// The number of the last checkpoint.
     epoch: u64,
-    /// The last commit.
+    /// The number of the last commit.
     commit: u64,
-    /// Where the next commit begins; reserved.
+    /// The reserved slot where the next commit begins.
     next: u32,
-    /// Where the one after it begins; reserved.
+    /// The reserved slot where the commit after the next begins.
     after: u32,
     space: Space,
     tables: Tables,
-    /// Slots that recovery would go through, and the pages whose bytes are in them, if any.
+    /// The slots that recovery would read, each with the page whose bytes it has, if any.
     chain: Vec<(u32, Option<PageNo>)>,
     /// The same slots, as a set.
     chained: SlotSet,
     /// The last part of the last commit since the checkpoint.
     last: Option<Entry>,
-    /// What the open transaction has written ahead.
+    /// The pages that the open transaction has written ahead.
     spilled: BTreeMap<PageNo, Entry>,
-    /// Whoever opens the store next looks for no chain: there must not be one.
+    /// True if the store was closed: the next open follows no chain, so there must not be one.
     is_closed: bool,
     stats: BackendStats,
 }
@@ -183,18 +195,18 @@ struct Writer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Body {
     epoch: u64,
-    /// The last commit that the tables know.
+    /// The last commit in the tables.
     commit: u64,
     next: u32,
     after: u32,
     root: Entry,
-    /// Page numbers that the tables have room for.
+    /// The number of page numbers that the tables have entries for.
     pages: u32,
-    /// The last commit of the chain, if that is decided; [`OPEN_END`] if it is found out by looking.
+    /// The last commit of the chain, if it is fixed, or [`OPEN_END`] if recovery finds it.
     end: u64,
 }
 
-/// The chain goes on as far as it is whole.
+/// The chain extends as far as it is whole.
 const OPEN_END: u64 = u64::MAX;
 
 impl Body {
@@ -222,14 +234,14 @@ impl Body {
         }
     }
 
-    /// Nothing was written since the checkpoint.
+    /// Returns true if nothing was written since the checkpoint.
     fn is_clean(&self) -> bool {
         self.end == self.commit
     }
 }
 
 impl FlipBackend {
-    /// The writer, if it may write.
+    /// Returns the writer, if it may write.
     fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
         let object = || self.medium.name().to_string();
         if self.access == Access::ReadOnly {
@@ -248,7 +260,7 @@ impl FlipBackend {
         }
     }
 
-    /// Lets no commit through any more if `result` leaves unknown what is durable.
+    /// Poisons the backend if `result` leaves the durable state unknown.
     fn poisoning<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
             && !matches!(error, Error::Full { .. } | Error::Invalid(_) | Error::Poisoned { .. })
@@ -260,13 +272,13 @@ impl FlipBackend {
         result
     }
 
-    /// Where the committed version of `page` is.
+    /// Returns the location of the committed version of `page`.
     fn entry(&self, page: PageNo) -> Entry {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         pages.get(page.0 as usize).copied().unwrap_or(Entry::NONE)
     }
 
-    /// Reads a page from where `entry` says that it is.
+    /// Reads a page from the location `entry`.
     fn read_at(&self, page: PageNo, entry: Entry, into: &mut Image) -> Result<()> {
         let mut slot = Slot::zeroed();
         self.medium.read(position(entry.slot), &mut slot.0)?;
@@ -292,9 +304,9 @@ impl FlipBackend {
         }
     }
 
-    /// Whether the file holds what was written last: another store may have been copied into it.
+    /// Checks that the file holds the last write: another store may have been copied into it.
     ///
-    /// Looked at before anything is written, so that a file that was brought back is left as it is.
+    /// Called before any write, so that a file that was restored stays unchanged.
     fn verify_contents(&self, writer: &Writer) -> Result<()> {
         let Some(named) = self.medium.named() else { return Ok(()) };
         if named.is_unchanged(Moment::now()) {
@@ -309,7 +321,8 @@ impl FlipBackend {
         is_there.and(Err(named.displaced("written over by another process")))
     }
 
-    /// Whether the last part of the last commit is where it was written or, after a checkpoint, the superblock.
+    /// Returns true if the last part of the last commit is in its slot or, after a checkpoint, if
+    /// the superblock is in place.
     fn has_last_written(&self, writer: &Writer) -> Result<bool> {
         let Some(last) = writer.last else { return writer.superblock.is_on(&*self.medium) };
         let mut checksum = [0; 4];
@@ -317,12 +330,12 @@ impl FlipBackend {
         Ok(u32::from_le_bytes(checksum) == last.checksum)
     }
 
-    /// Whether the file still has its name. Looked at before anything is acknowledged.
+    /// Checks that the file still has its name. Called before any acknowledgement.
     fn verify_name(&self) -> Result<()> {
         self.medium.named().map_or(Ok(()), |named| named.check(self.medium.len()))
     }
 
-    /// A checkpoint of a file that is still this store's.
+    /// Makes a checkpoint of a file that is still this store's.
     fn checkpoint_own(&self, writer: &mut Writer, then: checkpoint::Then) -> Result<()> {
         self.verify_name()?;
         self.verify_contents(writer)?;
@@ -362,7 +375,8 @@ impl Backend for FlipBackend {
                 return Err(Error::corrupt(self.medium.name(), format!("{page} is referred to and not in use")));
             }
             let result = self.read_at(page, entry, into);
-            // Between the look-up and the read a commit may have moved the page, and another have written where it was.
+            // Between the look-up and the read, a commit may have moved the page, and another may
+            // have overwritten its slot.
             let now = self.entry(page);
             if result.is_ok() || now == entry {
                 return result;
@@ -440,7 +454,7 @@ impl Backend for FlipBackend {
     }
 }
 
-/// Where on the medium `slot` is.
+/// Returns the position of `slot` on the medium.
 fn position(slot: u32) -> u64 {
     u64::from(slot) * SLOT_BYTES as u64
 }
@@ -449,7 +463,7 @@ fn holds_page(kind: Kind) -> bool {
     matches!(kind, Kind::Page | Kind::Spilled)
 }
 
-/// The greatest number that a page may have, plus one, on a medium of `slots`.
+/// Returns the exclusive bound of page numbers on a medium of `slots` slots.
 fn pages_limit(slots: u32) -> u64 {
     u64::from(slots) * PAGES_PER_SLOT + PAGES_MIN
 }

@@ -1,5 +1,5 @@
-//! Making a store, and opening one: the newest superblock, the tables it names, the chain as far as it is whole, and a
-//! checkpoint.
+//! Creation and opening of a store: the newest superblock, the tables it names, the chain as far as
+//! it is whole, and a checkpoint.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -16,23 +16,23 @@ use crate::options::Access;
 use crate::superblock::{BODY_BYTES, Layout, MOST_COUNTED, SUPERBLOCKS_END, Superblock, random_uuid};
 use crate::{Error, Result};
 
-/// Free slots behind the end of the chain that are searched for later commits.
+/// The number of free slots behind the end of the chain that are searched for later commits.
 const LOOK_AROUND_SLOTS: usize = 64;
 
 /// A commit, as far as its parts were read.
 #[derive(Default)]
 struct Commit {
-    /// Slots to hold, and what is in them.
+    /// The slots to hold, each with the page in it.
     links: Vec<(u32, Option<PageNo>)>,
     entries: Vec<(PageNo, Entry)>,
     spills: Vec<Spill>,
 }
 
 impl FlipBackend {
-    /// Makes a store on an empty medium, with fewer slots than `options` has if there is no room for them.
+    /// Creates a store on an empty medium, with fewer slots than `options` has if they do not fit.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the medium is not empty; whatever the medium says.
+    /// [`Error::Invalid`] if the medium is not empty; errors of the medium.
     pub(crate) fn create(medium: Arc<dyn Medium>, options: FlipOptions) -> Result<Self> {
         if !medium.is_empty() {
             return Err(Error::Invalid(format!("{} is not empty; no store is made over what it has", medium.name())));
@@ -55,7 +55,8 @@ impl FlipBackend {
     /// Opens a store.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if it is not one, or not of this layout; [`Error::Corrupt`] with what is damaged.
+    /// [`Error::Unknown`] if it is not one, or not of this layout; [`Error::Corrupt`] with the
+    /// damaged part.
     pub(crate) fn open(medium: Arc<dyn Medium>, options: FlipOptions, access: Access) -> Result<Self> {
         let mut superblock = Superblock::read(&*medium)?;
         let mut body = Body::decode(&superblock.body);
@@ -96,7 +97,7 @@ impl FlipBackend {
         Ok(backend)
     }
 
-    /// Makes what was read the state to go on from, durably, and allows writing.
+    /// Makes the recovered state the base of further commits, durably, and allows writing.
     fn begin_epoch(&mut self) -> Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.write_checkpoint(&mut writer, super::checkpoint::Then::GoOn)?;
@@ -105,7 +106,7 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Nothing is in it yet, and nothing is ever written to it as long as that is so.
+    /// Creates the backend without contents. Nothing is written to it in this state.
     fn with(medium: Arc<dyn Medium>, options: FlipOptions, superblock: Superblock, slots: u32) -> Self {
         let seed = crc32c::crc32c(&superblock.uuid);
         let writer = Writer {
@@ -179,7 +180,7 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Reads one table and verifies that it is the one.
+    /// Reads one table and verifies its identity.
     pub(super) fn read_table(&self, writer: &Writer, level: usize, index: usize, at: Entry) -> Result<Slot> {
         let what = format!("table {index} of level {level}");
         self.verify_slot(writer, at.slot, &what)?;
@@ -224,8 +225,8 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Whether the commit at `writer.next`, which is not whole, may be one that a crash has torn. It was acknowledged if another
-    /// was begun after it.
+    /// Fails if the commit at `writer.next`, which is not whole, cannot be one that a crash has
+    /// torn. It was acknowledged if another commit was begun after it.
     fn verify_end(&self, writer: &Writer) -> Result<()> {
         let around = writer.space.following(writer.next, LOOK_AROUND_SLOTS);
         let ahead = [writer.after].into_iter().filter(|_| !skips("flips.recover.look-ahead"));
@@ -247,7 +248,8 @@ impl FlipBackend {
         ))
     }
 
-    /// Reads the commit that begins at `writer.next`, and where the next two begin; `None` if it is not whole.
+    /// Reads the commit that begins at `writer.next`, and the slots where the next two begin.
+    /// Returns `None` if it is not whole.
     fn read_commit(&self, writer: &Writer) -> Result<Option<(Commit, u32, u32)>> {
         let mut commit = Commit::default();
         let mut at = writer.next;
@@ -276,7 +278,7 @@ impl FlipBackend {
         Ok(None)
     }
 
-    /// Reads a link of the present epoch; `None` if there is none in that slot.
+    /// Reads a link of the present epoch. Returns `None` if there is none in that slot.
     fn read_link(&self, writer: &Writer, at: u32) -> Result<Option<(Slot, Header)>> {
         let mut slot = Slot::zeroed();
         self.medium.read(position(at), &mut slot.0)?;
@@ -286,7 +288,7 @@ impl FlipBackend {
             .map(|header| (slot, header)))
     }
 
-    /// Adds what one part says.
+    /// Adds the contents of one part.
     fn add_part(&self, writer: &Writer, commit: &mut Commit, at: u32, slot: &Slot, header: &Header) -> Result<()> {
         let object = |what: &str| self.corrupt(format!("slot {at}, a part of commit {}, {what}", header.commit));
         let limit = pages_limit(writer.space.slots());
@@ -322,7 +324,7 @@ impl FlipBackend {
         }
     }
 
-    /// Whether all that was spilled has reached the medium.
+    /// Returns true if all spilled pages have reached the medium.
     fn spills_are_whole(&self, spills: &[Spill]) -> Result<bool> {
         let mut image = Image::zeroed();
         for spill in spills {
@@ -336,7 +338,8 @@ impl FlipBackend {
         Ok(true)
     }
 
-    /// Finds out which slots are free: those that no page, table or link is in. One with two owners is damage.
+    /// Finds the free slots: those without a page, a table or a link. A slot with two owners is
+    /// damage.
     fn find_free(&self, writer: &mut Writer) -> Result<()> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         for (page, entry) in (0..).map(PageNo).zip(pages.iter()).filter(|(_, entry)| !entry.is_none()) {

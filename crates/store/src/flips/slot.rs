@@ -1,4 +1,4 @@
-//! A slot, byte by byte: a header line, then 4,032 bytes of what the header says.
+//! The layout of a slot: a header line, then 4,032 bytes of the contents that the header names.
 //!
 //! ```text
 //!  0  checksum  u32   crc32c of bytes 4 .. 4096, begun with the store's own seed
@@ -10,44 +10,46 @@
 //! 24  part      u32   of a link: which part of its commit; of a table: its level
 //! 28  page      u32   of a page: its number; of a table: its place in its level
 //! 32  next      u32   of a link: the slot of the next part, or of the next commit's first
-//! 36  after     u32   of a link that is the last of its commit: the slot of the first part of the commit after the next
+//! 36  after     u32   of a link that is the last of its commit: the slot of the first part of the
+//!                     commit after the next
 //! 40  frees     6 × u32   of a link: pages that the commit frees; `u32::MAX` is none
 //! ```
-//! Integers are little endian. What comes after the entries of a list, and what a kind does not use, is zero.
+//! Integers are little endian. Bytes behind the entries of a list, and fields that a kind does not
+//! use, are zero.
 
 use crate::backend::{Image, LINE_BYTES, PAGE_BYTES, PageNo, SLOT_BYTES};
 use crate::bytes::{u32_at, u64_at};
 use crate::mutant::skips;
 
-/// Pages freed that a link's header has room for.
+/// The number of freed pages that fit in a link's header.
 pub(super) const HEADER_FREES: usize = 6;
-/// Pages freed that a list has room for.
+/// The number of freed pages that fit in a list.
 pub(super) const LIST_FREES: usize = PAGE_BYTES / 4;
-/// Spilled pages that a list has room for.
+/// The number of spilled pages that fit in a list.
 pub(super) const LIST_SPILLS: usize = PAGE_BYTES / SPILL_BYTES;
-/// Entries of a table.
+/// The number of entries of a table.
 pub(super) const FANOUT: usize = PAGE_BYTES / 8;
 
 const SPILL_BYTES: usize = 12;
 const NO_PAGE: u32 = u32::MAX;
 
-/// What a slot is.
+/// The kind of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// A link of the chain: a page's new bytes.
     Page = 1,
-    /// A link of the chain: pages that are freed.
+    /// A link of the chain: freed pages.
     Frees = 2,
-    /// A link of the chain: pages whose new bytes were written ahead, where, and their checksums.
+    /// A link of the chain: spilled pages, their slots and their checksums.
     Spills = 3,
-    /// A page's bytes, written ahead of the commit. A commit's list says if they count.
+    /// A page's bytes, written ahead of the commit. They are valid if a commit lists them.
     Spilled = 4,
-    /// Where pages or other tables are.
+    /// The locations of pages or of other tables.
     Table = 5,
 }
 
-/// A slot, and the checksum that what refers to it expects. Slot 0 is none.
+/// A slot, and the checksum that its referrer expects. Slot 0 stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) slot: u32,
@@ -62,14 +64,14 @@ impl Entry {
     }
 }
 
-/// A page whose bytes are in a slot that is no link.
+/// A page whose bytes are in a slot that is not a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spill {
     pub(super) page: PageNo,
     pub(super) at: Entry,
 }
 
-/// What a header says, but for the checksum.
+/// The contents of a header, except the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -85,7 +87,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// A header that says nothing but these.
+    /// Creates a header with these fields only.
     pub(super) fn new(kind: Kind, epoch: u64, commit: u64) -> Self {
         Self {
             kind,
@@ -101,12 +103,12 @@ impl Header {
         }
     }
 
-    /// Whether it is a link of the chain.
+    /// Returns true if the slot is a link of the chain.
     pub(super) fn is_link(&self) -> bool {
         matches!(self.kind, Kind::Page | Kind::Frees | Kind::Spills)
     }
 
-    /// The pages that it says are freed.
+    /// Returns the freed pages that the header lists.
     pub(super) fn frees(&self) -> impl Iterator<Item = PageNo> {
         self.frees.into_iter().filter(|&page| page != NO_PAGE).map(PageNo)
     }
@@ -121,21 +123,22 @@ impl Slot {
         Self([0; SLOT_BYTES])
     }
 
-    /// What comes after the header.
+    /// Returns the bytes behind the header.
     pub(super) fn content(&self) -> &[u8] {
         &self.0[LINE_BYTES..]
     }
 
-    /// The checksum that it says it has.
+    /// Returns the checksum in the header, which is not verified.
     pub(super) fn checksum(&self) -> u32 {
         u32_at(&self.0, 0)
     }
 
-    /// What it is, and its checksum, if that is right and the kind known. `seed` is the store's own; `precaution` is what this
-    /// check is called among the mutants.
+    /// Returns the header and the checksum, if the checksum matches and the kind is known. `seed`
+    /// is the store's own. `precaution` is the name of this check among the mutants.
     pub(super) fn header(&self, seed: u32, precaution: &'static str) -> Option<(Header, u32)> {
         let checksum = u32_at(&self.0, 0);
-        // An empty slot is all zeros, and most ends of a chain are: no need to go through all of it.
+        // An empty slot is all zeros, and so are most ends of a chain: the checksum need not be
+        // computed.
         let kind = match self.0[4] {
             1 => Kind::Page,
             2 => Kind::Frees,
@@ -160,13 +163,13 @@ impl Slot {
         Some((header, checksum))
     }
 
-    /// The pages that a list frees; `None` if it says that it has more than it has room for.
+    /// Returns the pages that a list frees, or `None` if its count exceeds its space.
     pub(super) fn listed_frees(&self, count: u16) -> Option<impl Iterator<Item = PageNo>> {
         let bytes = self.content().get(..usize::from(count) * 4)?;
         Some(bytes.chunks_exact(4).map(|free| PageNo(u32_at(free, 0))))
     }
 
-    /// The spilled pages of a list; `None` if it says that it has more than it has room for.
+    /// Returns the spilled pages of a list, or `None` if its count exceeds its space.
     pub(super) fn listed_spills(&self, count: u16) -> Option<impl Iterator<Item = Spill>> {
         let bytes = self.content().get(..usize::from(count) * SPILL_BYTES)?;
         Some(bytes.chunks_exact(SPILL_BYTES).map(|spill| Spill {
@@ -175,19 +178,19 @@ impl Slot {
         }))
     }
 
-    /// The entries of a table.
+    /// Returns the entries of a table.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.content().chunks_exact(8).map(|entry| Entry { slot: u32_at(entry, 0), checksum: u32_at(entry, 4) })
     }
 }
 
-/// Puts a page into `slot`. Returns its checksum.
+/// Encodes a page into `slot`. Returns its checksum.
 pub(super) fn encode_page(slot: &mut [u8], header: &Header, image: &Image, seed: u32) -> u32 {
     slot[LINE_BYTES..].copy_from_slice(&image.0);
     encode_header(slot, header, seed)
 }
 
-/// Puts a list of freed pages into `slot`. Returns its checksum.
+/// Encodes a list of freed pages into `slot`. Returns its checksum.
 pub(super) fn encode_frees(slot: &mut [u8], header: &Header, frees: &[PageNo], seed: u32) -> u32 {
     slot.fill(0);
     for (bytes, free) in slot[LINE_BYTES..].chunks_exact_mut(4).zip(frees) {
@@ -196,7 +199,7 @@ pub(super) fn encode_frees(slot: &mut [u8], header: &Header, frees: &[PageNo], s
     encode_header(slot, &Header { count: frees.len() as u16, ..*header }, seed)
 }
 
-/// Puts a list of spilled pages into `slot`. Returns its checksum.
+/// Encodes a list of spilled pages into `slot`. Returns its checksum.
 pub(super) fn encode_spills(slot: &mut [u8], header: &Header, spills: &[Spill], seed: u32) -> u32 {
     slot.fill(0);
     for (bytes, spill) in slot[LINE_BYTES..].chunks_exact_mut(SPILL_BYTES).zip(spills) {
@@ -207,7 +210,7 @@ pub(super) fn encode_spills(slot: &mut [u8], header: &Header, spills: &[Spill], 
     encode_header(slot, &Header { count: spills.len() as u16, ..*header }, seed)
 }
 
-/// Puts a table into `slot`. Returns its checksum.
+/// Encodes a table into `slot`. Returns its checksum.
 pub(super) fn encode_table(slot: &mut [u8], header: &Header, entries: &[Entry], seed: u32) -> u32 {
     slot.fill(0);
     for (bytes, entry) in slot[LINE_BYTES..].chunks_exact_mut(8).zip(entries) {

@@ -1,8 +1,8 @@
-//! Which slots hold nothing that is needed: one bit a slot, in memory only, found out anew when the store is opened. There is
-//! nothing durable about it that could be damaged.
+//! The free slots: one bit a slot, in memory only, recomputed when the store is opened. No durable
+//! state of it could be damaged.
 //!
-//! Slots are given out in ascending order from where the last one was (next fit), so that what is written one after the other
-//! lies side by side wherever there is room.
+//! Slots are allocated in ascending order from the last one (next fit), so that consecutive writes
+//! are adjacent if there is space.
 
 const WORD_BITS: u32 = u64::BITS;
 
@@ -17,7 +17,7 @@ impl SlotSet {
         self.words.get((slot / WORD_BITS) as usize).is_some_and(|word| word >> (slot % WORD_BITS) & 1 == 1)
     }
 
-    /// Adds `slot`; `false` if it was there.
+    /// Adds `slot`. Returns false if it was there.
     pub(super) fn insert(&mut self, slot: u32) -> bool {
         let at = (slot / WORD_BITS) as usize;
         if at >= self.words.len() {
@@ -29,7 +29,7 @@ impl SlotSet {
         is_new
     }
 
-    /// Takes `slot` out; `false` if it was not there.
+    /// Removes `slot`. Returns false if it was not there.
     pub(super) fn remove(&mut self, slot: u32) -> bool {
         let Some(word) = self.words.get_mut((slot / WORD_BITS) as usize) else { return false };
         let bit = 1 << (slot % WORD_BITS);
@@ -38,7 +38,7 @@ impl SlotSet {
         was_there
     }
 
-    /// The first one that is `from` or greater.
+    /// Returns the first slot that is `from` or greater.
     fn first(&self, from: u32) -> Option<u32> {
         let mut at = (from / WORD_BITS) as usize;
         let mut word = self.words.get(at)? & (u64::MAX << (from % WORD_BITS));
@@ -55,13 +55,13 @@ impl SlotSet {
 pub(super) struct Space {
     free: SlotSet,
     free_count: u32,
-    /// All slots from 0 on, the superblocks' included.
+    /// The number of slots from 0 on, those of the superblocks included.
     slots: u32,
     cursor: u32,
 }
 
 impl Space {
-    /// Slots `first .. slots`, all of them free.
+    /// Creates the set of slots `first .. slots`, all of them free.
     pub(super) fn new(first: u32, slots: u32) -> Self {
         let mut space = Self { slots: first, ..Self::default() };
         space.extend(slots);
@@ -80,7 +80,7 @@ impl Space {
         self.free.contains(slot)
     }
 
-    /// The medium has grown to `slots`; the new ones are free.
+    /// Extends the set to `slots` slots. The new ones are free.
     pub(super) fn extend(&mut self, slots: u32) {
         for slot in self.slots..slots {
             self.release(slot);
@@ -96,20 +96,20 @@ impl Space {
         Some(slot)
     }
 
-    /// No more than `count` free slots, in the order in which they would be taken from `slot` on.
+    /// Returns up to `count` free slots, in the order in which they would be taken from `slot` on.
     pub(super) fn following(&self, slot: u32, count: usize) -> Vec<u32> {
         let ascending = |from: u32| std::iter::successors(self.free.first(from), |&last| self.free.first(last + 1));
         ascending(slot).chain(ascending(0).take_while(|&free| free < slot)).take(count).collect()
     }
 
-    /// Takes `slot`; `false` if it is not free.
+    /// Takes `slot`. Returns false if it is not free.
     pub(super) fn take_this(&mut self, slot: u32) -> bool {
         let was_free = self.free.remove(slot);
         self.free_count -= u32::from(was_free);
         was_free
     }
 
-    /// Gives `slot` back.
+    /// Frees `slot`.
     pub(super) fn release(&mut self, slot: u32) {
         self.free_count += u32::from(self.free.insert(slot));
     }

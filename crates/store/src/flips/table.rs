@@ -1,14 +1,16 @@
-//! The tree of tables that says where pages are: what of it is in memory, and what of it has changed since the checkpoint.
+//! The tree of tables with the locations of pages: the part in memory, and its changes since the
+//! checkpoint.
 //!
-//! Level 0 are the tables of pages; level `l + 1` are tables of the tables of level `l`; the highest level is one table, the
-//! root. How many levels there are follows from the number of pages alone. The entries of pages are kept by the backend, for
-//! its readers; here is where each table lies, and which are to be written.
+//! Level 0 has the tables of pages. Level `l + 1` has the tables of the tables of level `l`. The
+//! highest level is one table, the root. The number of levels depends only on the number of pages.
+//! The backend keeps the entries of pages, for its readers. This module keeps the location of each
+//! table, and the set of tables to be written.
 
 use std::collections::BTreeSet;
 
 use super::slot::{Entry, FANOUT};
 
-/// Where the tables of one level are, as of the last checkpoint.
+/// The locations of the tables of one level, as of the last checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub(super) at: Vec<Entry>,
@@ -23,7 +25,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Tables for `pages` page numbers, all of them nowhere.
+    /// Creates tables for `pages` page numbers, none of which is in use.
     pub(super) fn new(pages: usize) -> Self {
         let mut tables = Self::default();
         tables.extend(pages);
@@ -38,12 +40,12 @@ impl Tables {
         &mut self.levels[level]
     }
 
-    /// Where the root is; nowhere if there are no pages.
+    /// Returns the location of the root, or none if there are no pages.
     pub(super) fn root(&self) -> Entry {
         self.levels.last().map_or(Entry::NONE, |top| top.at[0])
     }
 
-    /// Makes room for `pages` page numbers.
+    /// Extends the tables to `pages` page numbers.
     pub(super) fn extend(&mut self, pages: usize) {
         let mut below = pages;
         let mut level = 0;
@@ -61,24 +63,25 @@ impl Tables {
         }
     }
 
-    /// The entry of `page` becomes another.
+    /// Records that the entry of `page` changes.
     pub(super) fn changed(&mut self, page: u32, old: Entry, new: Entry) {
         self.levels[0].changed.insert(page / FANOUT as u32);
         self.used_pages += u64::from(!new.is_none());
         self.used_pages -= u64::from(!old.is_none());
     }
 
-    /// Pages that are somewhere.
+    /// Returns the number of pages in use.
     pub(super) fn used_pages(&self) -> u64 {
         self.used_pages
     }
 
-    /// These are the entries of all pages.
+    /// Counts the pages in use among the entries of all pages.
     pub(super) fn count_used(&mut self, pages: &[Entry]) {
         self.used_pages = pages.iter().filter(|entry| !entry.is_none()).count() as u64;
     }
 
-    /// The slots of the tables that a checkpoint replaces: those that have changed, and all above them.
+    /// Returns the slots of the tables that a checkpoint replaces: the changed ones, and all above
+    /// them.
     pub(super) fn replaced(&self) -> Vec<u32> {
         let mut slots = Vec::new();
         let mut changed = BTreeSet::new();
@@ -89,7 +92,8 @@ impl Tables {
         slots
     }
 
-    /// How many tables a checkpoint writes at most, if entries of `more` pages, up to number `pages`, change before it.
+    /// Returns the maximum number of tables that a checkpoint writes, if entries of `more` pages,
+    /// up to number `pages`, change before it.
     pub(super) fn to_write(&self, more: usize, pages: usize) -> usize {
         let mut changed = self.levels.first().map_or(0, |level| level.changed.len()) + more;
         let mut below = pages;

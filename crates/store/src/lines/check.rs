@@ -1,4 +1,5 @@
-//! What `check` looks at beside the bytes of pages: that tables and memory agree, and that each slot has one owner.
+//! The parts of `check` beside the bytes of pages: tables and memory agree, and each slot has one
+//! owner.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::Result;
 use crate::backend::{LINE_BYTES, PageNo};
 
 impl Writer {
-    /// Compares the tables with `map`, and looks for slots with two owners or none.
+    /// Compares the tables with `map`, and reports slots with two owners or none.
     pub(super) fn check(&self, map: &Map, found: &mut dyn FnMut(String)) -> Result<()> {
         self.check_owners(map, found);
         let slots = self.regions * self.geometry.region_slots;

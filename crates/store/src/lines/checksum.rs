@@ -1,16 +1,18 @@
-//! The checksum of a page, which a commit brings up to date from the lines that it changes.
+//! The checksum of a page, which a commit updates from the lines that it changes.
 //!
-//! It is a sum over the page's lines, so that a line is taken out and another put in without looking at the rest. What is summed
-//! is the line's CRC-32C together with its place, sent through a bijection that is not linear. A plain CRC would not do: it is
-//! linear, so that the same damage to two lines would cancel, and two lines that changed places would not show. Damage
-//! to one line changes its CRC, hence its term, hence the sum: it is always found if it is a burst of up to 32 bits, and
-//! otherwise missed once in 2^32.
+//! The checksum is a sum over the page's lines, so that one line is replaced without reading the
+//! rest. Each term is the line's CRC-32C together with its position, passed through a nonlinear
+//! bijection. A plain CRC is not sufficient. It is linear: the same damage to two lines would
+//! cancel, and two swapped lines would not be detected. Damage to one line changes its CRC, hence
+//! its term, hence the sum. A burst of up to 32 bits is always detected, other damage is missed
+//! once in 2^32.
 //!
-//! The sum begins with the number of the page: bytes of another page are not this one's.
+//! The sum starts with the number of the page: bytes of another page do not match.
 
 use crate::backend::{Image, LINE_BYTES, PageNo};
 
-/// Sums are taken modulo this, and 0 is written as this: a stored checksum is never 0, and a table entry of zeros no entry.
+/// The modulus of the sums. 0 is stored as the modulus: a stored checksum is never 0, and a table
+/// entry of zeros is not an entry.
 const MODULUS: u32 = u32::MAX;
 
 /// A checksum, from 1 to [`MODULUS`].
@@ -18,12 +20,12 @@ const MODULUS: u32 = u32::MAX;
 pub(super) struct Checksum(u32);
 
 impl Checksum {
-    /// Of a page with no lines.
+    /// Returns the checksum of a page without lines.
     fn empty(page: PageNo) -> Self {
         Self::reduced(u64::from(scatter(page.0.wrapping_add(1), 0)))
     }
 
-    /// Of a page.
+    /// Returns the checksum of a page.
     pub(super) fn of(page: PageNo, image: &Image) -> Self {
         let lines = image.0.as_chunks::<LINE_BYTES>().0.iter();
         lines.zip(1..).fold(Self::empty(page), |sum, (bytes, line)| sum.with(line, bytes))
@@ -34,24 +36,24 @@ impl Checksum {
         Self(if rest == 0 { MODULUS } else { rest })
     }
 
-    /// With `bytes` as line number `line` of the slot.
+    /// Returns the checksum with `bytes` added as line number `line` of the slot.
     #[must_use]
     pub(super) fn with(self, line: usize, bytes: &[u8]) -> Self {
         Self::reduced(u64::from(self.0) + u64::from(term(line, bytes)))
     }
 
-    /// Without line number `line` of the slot, which is `bytes`.
+    /// Returns the checksum without line number `line` of the slot, whose contents are `bytes`.
     #[must_use]
     pub(super) fn without(self, line: usize, bytes: &[u8]) -> Self {
         Self::reduced(u64::from(self.0) + u64::from(MODULUS - term(line, bytes)))
     }
 
-    /// As it is stored: not 0.
+    /// Returns the stored form, which is not 0.
     pub(super) fn stored(self) -> u32 {
         self.0
     }
 
-    /// What was stored; `None` if that is 0, which is never stored.
+    /// Returns the checksum of a stored form, or `None` for 0, which is never stored.
     pub(super) fn from_stored(stored: u32) -> Option<Self> {
         (stored != 0).then_some(Self(stored))
     }
@@ -61,7 +63,7 @@ fn term(line: usize, bytes: &[u8]) -> u32 {
     scatter(crc32c::crc32c(bytes), line as u32)
 }
 
-/// A bijection of `x` for each `place` (the finaliser of `MurmurHash3`).
+/// Applies a bijection of `x` that depends on `place` (the finaliser of `MurmurHash3`).
 fn scatter(x: u32, place: u32) -> u32 {
     let x = x ^ place.wrapping_mul(0x9E37_79B9);
     let x = (x ^ (x >> 16)).wrapping_mul(0x85EB_CA6B);

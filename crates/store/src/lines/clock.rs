@@ -1,17 +1,18 @@
-//! Which pair of slots goes out of use next: a clock, or second chance.
+//! The choice of the pair of slots that goes out of use next: a clock, or second chance.
 //!
-//! Pairs stand in a queue. One that was written since it was last looked at is sent to the end once more; the first that was
-//! not is the victim. In hardware, evictions from the translation look-aside buffer say when a page goes out of use; software
-//! has no such sign, and goes by a budget.
+//! Pairs stand in a queue. A pair that was written since its last check returns to the end. The
+//! first one that was not is the victim. In hardware, evictions from the translation look-aside
+//! buffer show that a page goes out of use. Software has no such signal, and uses a budget.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::backend::PageNo;
 
-/// Pages that lie in pairs of slots.
+/// The pages that lie in pairs of slots.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// With the number of its ticket. Only the latest ticket of a page counts: leaving the queue costs nothing.
+    /// The pages with the numbers of their tickets. Only the latest ticket of a page is valid: a
+    /// page leaves the queue at no cost.
     queue: VecDeque<(PageNo, u64)>,
     pairs: HashMap<PageNo, Hand>,
     tickets: u64,
@@ -20,17 +21,17 @@ pub(super) struct Clock {
 #[derive(Debug)]
 struct Hand {
     ticket: u64,
-    /// Whether it was written since it was last looked at.
+    /// True if the page was written since its last check.
     is_warm: bool,
 }
 
 impl Clock {
-    /// How many pairs there are.
+    /// Returns the number of pairs.
     pub(super) fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// `page` is a pair, and was written just now.
+    /// Records that `page` is a pair and was written just now.
     pub(super) fn touch(&mut self, page: PageNo) {
         let tickets = &mut self.tickets;
         let queue = &mut self.queue;
@@ -46,12 +47,12 @@ impl Clock {
         }
     }
 
-    /// `page` is no pair any more.
+    /// Records that `page` is not a pair any more.
     pub(super) fn remove(&mut self, page: PageNo) {
         self.pairs.remove(&page);
     }
 
-    /// The next victim for which `allows` holds. It is a pair until it is removed.
+    /// Returns the next victim that satisfies `allows`. It stays a pair until it is removed.
     pub(super) fn victim(&mut self, allows: impl Fn(PageNo) -> bool) -> Option<PageNo> {
         for _ in 0..2 * self.queue.len() {
             let (page, ticket) = self.queue.pop_front()?;

@@ -1,22 +1,26 @@
-//! The journal: what commits did to the tables since the last checkpoint. A ring of records of one line each, so that a commit of
-//! up to three pages is one line.
+//! The journal: the changes of the tables by commits since the last checkpoint. It is a ring of
+//! records of one line each, so that a commit of up to three pages takes one line.
 //!
 //! ```text
 //! 0  check  u32: crc32c of bytes 4 .. 64, seeded with the store's uuid and epoch
-//! 4  tag    u32: bits 0-1 number of items, 2-7 their kinds (2 bits each), 8-23 records of this commit that follow,
-//!             24 whether the commit is a list, in the slot that the first word of items names
+//! 4  tag    u32: bits 0-1 number of items, 2-7 their kinds (2 bits each),
+//!             8-23 number of records of this commit that follow,
+//!             24 set if the commit is a list, in the slot that the first word of items names
 //! 8  lsn    u64: bits 0-47 number of the record, 48-63 records of this commit that went before
 //! 16 items  3 x 16 bytes: page u32, a u32, b u64
 //! ```
-//! Items are absolute: what a page *is* now, not what changed about it. Replaying them twice, or over tables that a checkpoint has
-//! half written, gives the same.
+//! Items are absolute: they hold the new state of a page, not its change. Replaying them twice, or
+//! over tables that a checkpoint has half written, gives the same state.
 //!
-//! A commit that would take more than half of the ring is a [list](super::list) in free slots, and one record that names it.
+//! A commit that would take more than half of the ring is a [list](super::list) in free slots, and
+//! one record that names it.
 //!
-//! A record counts if its check and its number are right for its position, and a commit if all of its records do. The
-//! journal ends where that fails. If a record of a *later* commit follows there, then a commit that was acknowledged is
-//! damaged: each commit is durable before the next is written. That is an error, not an end. Records of an earlier lap of
-//! the ring have other numbers, and what a crash left beyond the end has another epoch: recovery begins a new one.
+//! A record is valid if its check and its number match its position. A commit is valid if all of
+//! its records are. The journal ends at the first invalid commit. If a record of a *later* commit
+//! follows there, an acknowledged commit is damaged, because each commit is durable before the next
+//! is written. That is an error, not an end. Records of an earlier lap of the ring have other
+//! numbers. Records that a crash left beyond the end have another epoch, because recovery begins a
+//! new one.
 
 use super::checksum::Checksum;
 use super::layout::{Geometry, Slot};
@@ -28,13 +32,13 @@ use crate::mutant::skips;
 use crate::{Error, Result};
 
 const ITEMS: usize = 3;
-/// Numbers of records are smaller than this power of 2: a store does not live to see the last.
+/// The numbers of records are below this power of 2, which no store reaches.
 pub(super) const LSN_BITS: u32 = 48;
 const LIST: u32 = 1 << 24;
-/// Records that one commit may have: their count is stored in 16 bits.
+/// The maximum number of records of one commit: their count is stored in 16 bits.
 const MOST_RECORDS: u64 = 1 << 16;
 
-/// What happened to a page.
+/// The new state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// A page of a pair has these lines now.
@@ -43,12 +47,12 @@ pub(super) enum Item {
     Pair { page: PageNo, slots: [Slot; 2] },
     /// A page lies in one slot now.
     Settle { page: PageNo, slot: Slot, checksum: Checksum },
-    /// There is no such page any more.
+    /// The page does not exist any more.
     Free { page: PageNo },
 }
 
 impl Item {
-    /// Its kind, of 2 bits, and its bytes.
+    /// Returns the item's kind, of 2 bits, and its bytes.
     pub(super) fn encode(self) -> (u32, [u8; 16]) {
         let (kind, page, a, b) = match self {
             Self::Flip { page, committed, checksum } => (0, page, checksum.stored(), committed),
@@ -63,7 +67,7 @@ impl Item {
         (kind, bytes)
     }
 
-    /// `None` if nobody wrote that.
+    /// Decodes an item. Returns `None` if the bytes are not a valid one.
     pub(super) fn decode(kind: u32, bytes: &[u8]) -> Option<Self> {
         let page = PageNo(u32_at(bytes, 0));
         let (a, b) = (u32_at(bytes, 4), u64_at(bytes, 8));
@@ -80,11 +84,11 @@ impl Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     lsn: u64,
-    /// Records of the same commit before and after it.
+    /// The number of records of the same commit before and after this one.
     before: u64,
     after: u64,
     items: Vec<Item>,
-    /// Where the items are if they are not here.
+    /// The slot of the list with the items, if they are not in the record.
     list: Option<Slot>,
 }
 
@@ -108,7 +112,7 @@ impl Record {
         line
     }
 
-    /// Record number `lsn`, if that is what the line holds.
+    /// Decodes the line if it holds record number `lsn`.
     fn decode(line: &[u8], lsn: u64, salt: u32) -> Option<Self> {
         if !skips("lines.journal.checksum") && u32_at(line, 0) != crc32c::crc32c_append(salt, &line[4..LINE_BYTES]) {
             return None;
@@ -124,14 +128,14 @@ impl Record {
     }
 }
 
-/// What is in a journal.
+/// The contents of a journal.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// Ready for what comes next.
+    /// The journal, ready for the next record.
     pub(super) journal: Journal,
-    /// What each commit did.
+    /// The items of each commit.
     pub(super) commits: Vec<Vec<Item>>,
-    /// Slots that have parts of it.
+    /// The slots of lists.
     pub(super) lists: Vec<Slot>,
 }
 
@@ -142,20 +146,20 @@ pub(super) struct Journal {
     salt: u32,
     /// The number of the next record.
     next: u64,
-    /// The first record that is needed.
+    /// The first record that recovery needs.
     first: u64,
 }
 
 impl Journal {
-    /// An empty one that begins with record `next`.
+    /// Creates an empty journal that begins with record `next`.
     pub(super) fn new(geometry: Geometry, uuid: &[u8; 16], epoch: u64, next: u64) -> Self {
         Self { geometry, salt: epoch_salt(uuid, epoch), next, first: next }
     }
 
-    /// Reads what is in it from record `first` on: the items of each commit.
+    /// Reads the journal from record `first` on: the items of each commit.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if something was acknowledged after a commit that is not whole.
+    /// [`Error::Corrupt`] if a valid record follows a commit that is not whole.
     pub(super) fn scan(
         medium: &dyn Medium,
         geometry: Geometry,
@@ -194,17 +198,18 @@ impl Journal {
         Ok(Scanned { journal: Self { geometry, salt, next, first }, commits, lists })
     }
 
-    /// How many records `items` take.
+    /// Returns the number of records of `items` items.
     pub(super) fn records_for(items: usize) -> u64 {
         items.div_ceil(ITEMS) as u64
     }
 
-    /// Records that a commit may have; if it has more, it becomes a list, which takes one.
+    /// Returns the maximum number of records of a commit. A larger commit becomes a list, which
+    /// takes one record.
     pub(super) fn most_records(&self) -> u64 {
         MOST_RECORDS.min(u64::from(self.geometry.ring_records) / 2)
     }
 
-    /// How many records there is room for before the next checkpoint.
+    /// Returns the number of records that fit before the next checkpoint.
     pub(super) fn room(&self) -> u64 {
         if skips("lines.journal.room") {
             return u64::MAX;
@@ -212,22 +217,22 @@ impl Journal {
         u64::from(self.geometry.ring_records) - (self.next - self.first)
     }
 
-    /// How many records are needed at recovery.
+    /// Returns the number of records that recovery needs.
     pub(super) fn live(&self) -> u64 {
         self.next - self.first
     }
 
-    /// The number of the next record.
+    /// Returns the number of the next record.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// All records up to now are in the tables, durably.
+    /// Marks all records up to now as durable in the tables.
     pub(super) fn checkpointed(&mut self) {
         self.first = self.next;
     }
 
-    /// Flushes the records that are needed. The caller fences.
+    /// Flushes the records that recovery needs. The caller fences.
     pub(super) fn flush(&self, medium: &dyn Medium) -> Result<()> {
         for lsn in self.first..self.next {
             medium.flush(self.geometry.record(lsn), LINE_BYTES)?;
@@ -235,12 +240,12 @@ impl Journal {
         Ok(())
     }
 
-    /// From now on, records are of this epoch.
+    /// Begins an epoch for the records that follow.
     pub(super) fn begin_epoch(&mut self, uuid: &[u8; 16], epoch: u64) {
         self.salt = epoch_salt(uuid, epoch);
     }
 
-    /// Writes and flushes the records of one commit; returns their number. The caller fences.
+    /// Writes and flushes the records of one commit. Returns their number. The caller fences.
     pub(super) fn append(&mut self, medium: &dyn Medium, items: &[Item]) -> Result<u64> {
         let records = Self::records_for(items.len());
         for (before, items) in (0..).zip(items.chunks(ITEMS)) {
@@ -250,7 +255,8 @@ impl Journal {
         Ok(records)
     }
 
-    /// Writes and flushes a list into `slots`. The caller fences, and appends the record that names it.
+    /// Writes and flushes a list into `slots`. The caller fences, and appends the record that names
+    /// it.
     pub(super) fn write_list(&self, medium: &dyn Medium, slots: &[Slot], items: &[Item]) -> Result<()> {
         list::write(medium, self.geometry, list_salt(self.salt, self.next), slots, items)
     }
@@ -271,8 +277,8 @@ impl Journal {
     }
 }
 
-/// The items of the commit that begins with record `first`, or where its list is, and how many records it has, if all of them are
-/// whole.
+/// Returns the items of the commit that begins with record `first`, the slot of its list if it has
+/// one, and the number of its records. Returns `None` if a record of it is not whole.
 fn commit_at(first: u64, end: u64, record: &dyn Fn(u64) -> Option<Record>) -> Option<(Vec<Item>, Option<Slot>, u64)> {
     let head = record(first).filter(|head| head.before == 0)?;
     let records = head.after + 1;
@@ -290,13 +296,13 @@ fn commit_at(first: u64, end: u64, record: &dyn Fn(u64) -> Option<Record>) -> Op
     Some((items, head.list, records))
 }
 
-/// What checks of an epoch are seeded with.
+/// Returns the seed of the checks of an epoch.
 pub(super) fn epoch_salt(uuid: &[u8; 16], epoch: u64) -> u32 {
     let epoch = if skips("lines.journal.epoch") { 0 } else { epoch };
     crc32c::crc32c_append(crc32c::crc32c(uuid), &epoch.to_le_bytes())
 }
 
-/// Of a list that record `lsn` names: lists of other records do not count.
+/// Returns the seed of a list that record `lsn` names: lists of other records are invalid.
 fn list_salt(salt: u32, lsn: u64) -> u32 {
     crc32c::crc32c_append(salt, &lsn.to_le_bytes())
 }

@@ -1,4 +1,4 @@
-//! Where everything lies on a medium of lines.
+//! The layout of a medium of lines.
 //!
 //! ```text
 //! 0       superblock, two copies
@@ -7,9 +7,9 @@
 //!         region 0: table of pages, 8 bytes each; as many slots of 4,096 bytes
 //!         region 1: ...
 //! ```
-//! A store grows by whole regions, to any number of them: how many there are follows from the length of the medium, and the
-//! superblock says how many there must be at least. There are as many table entries as slots, and every page has a slot of its
-//! own, so that the table never runs out first.
+//! A store grows by whole regions, without a limit on their number. The length of the medium
+//! determines the number of regions, and the superblock has the minimum. There are as many table
+//! entries as slots, and every page has a slot of its own, so that the table never runs out first.
 
 use super::journal::LSN_BITS;
 use super::superpage::{self, Word};
@@ -20,27 +20,29 @@ use crate::options::CommitBy;
 use crate::superblock::{BODY_BYTES, MOST_COUNTED, SUPERBLOCKS_END};
 use crate::{Error, Result};
 
-/// The name of a slot: dense, from 0.
+/// The number of a slot: dense, from 0.
 pub(super) type Slot = u32;
 
-/// Slots that a store may have: two bits of a table entry say what it is.
+/// The maximum number of slots of a store: two bits of a table entry are its kind.
 pub(super) const MOST_SLOTS: u64 = 1 << 30;
-/// Bytes of a table entry.
+/// The bytes of a table entry.
 pub(super) const ENTRY_BYTES: usize = 8;
 
-/// What was chosen when the store was made.
+/// Parameters fixed when the store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) commit_by: CommitBy,
-    /// Records of the journal.
+    /// The number of records of the journal.
     pub(super) ring_records: u32,
-    /// Slots of a region: a multiple of 8, so that tables are made of lines.
+    /// The number of slots of a region: a multiple of 8, so that tables consist of lines.
     pub(super) region_slots: u32,
 }
 
 impl Geometry {
+    /// Checks the parameters.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] if they make no sense.
+    /// [`Error::Invalid`] if they are out of range.
     pub(super) fn new(ring_records: u32, region_slots: u32, commit_by: CommitBy) -> Result<Self> {
         if ring_records < 4
             || region_slots < 8
@@ -55,12 +57,12 @@ impl Geometry {
         Ok(Self { commit_by, ring_records, region_slots })
     }
 
-    /// Where record number `lsn` lies.
+    /// Returns the position of record number `lsn`.
     pub(super) fn record(self, lsn: u64) -> u64 {
         SUPERBLOCKS_END + lsn % u64::from(self.ring_records) * LINE_BYTES as u64
     }
 
-    /// Where line number `line` of one of the super page's slots lies.
+    /// Returns the position of line number `line` of one of the super page's slots.
     pub(super) fn super_page(self, side: u32, line: usize) -> u64 {
         self.ring_end() + u64::from(side) * SLOT_BYTES as u64 + (line * LINE_BYTES) as u64
     }
@@ -80,28 +82,28 @@ impl Geometry {
         u64::from(self.region_slots) * (ENTRY_BYTES + SLOT_BYTES) as u64
     }
 
-    /// The length of a store of `regions` regions.
+    /// Returns the length of a store of `regions` regions.
     pub(super) fn len(self, regions: u32) -> u64 {
         self.regions_start() + u64::from(regions) * self.region_bytes()
     }
 
-    /// How many whole regions a medium of `len` bytes has.
+    /// Returns the number of whole regions on a medium of `len` bytes.
     pub(super) fn regions(self, len: u64) -> u32 {
         let most = MOST_SLOTS / u64::from(self.region_slots);
         (len.saturating_sub(self.regions_start()) / self.region_bytes()).min(most) as u32
     }
 
-    /// Where the table entry of a page lies.
+    /// Returns the position of the table entry of a page.
     pub(super) fn entry(self, page: PageNo) -> u64 {
         self.table(page.0 / self.region_slots) + u64::from(page.0 % self.region_slots) * ENTRY_BYTES as u64
     }
 
-    /// Where the table of a region begins.
+    /// Returns the position of the table of a region.
     pub(super) fn table(self, region: u32) -> u64 {
         self.regions_start() + u64::from(region) * self.region_bytes()
     }
 
-    /// Where line number `line` of a slot lies.
+    /// Returns the position of line number `line` of a slot.
     pub(super) fn line(self, slot: Slot, line: usize) -> u64 {
         let slots = self.table(slot / self.region_slots) + u64::from(self.region_slots) * ENTRY_BYTES as u64;
         slots + u64::from(slot % self.region_slots) * SLOT_BYTES as u64 + (line * LINE_BYTES) as u64
@@ -112,15 +114,15 @@ impl Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Body {
     pub(super) geometry: Geometry,
-    /// There must be at least so many.
+    /// The minimum number of regions.
     pub(super) regions: u32,
-    /// Whether it was closed, and the journal is empty.
+    /// True if the store was closed, and the journal is empty.
     pub(super) is_clean: bool,
-    /// Records of other epochs do not count.
+    /// The epoch. Records of other epochs are invalid.
     pub(super) epoch: u64,
-    /// The first record that tables do not know of.
+    /// The first record that is not in the tables.
     pub(super) checkpoint: u64,
-    /// The super page's word when it was empty; zeros if there is no super page.
+    /// The super page's word when it was empty, or zeros without a super page.
     pub(super) stale_word: Word,
 }
 
@@ -139,8 +141,11 @@ impl Body {
         body
     }
 
+    /// Decodes the part.
+    ///
     /// # Errors
-    /// [`Error::Corrupt`] if the medium is shorter than what it says.
+    /// [`Error::Corrupt`] if its values are out of range, or the medium is shorter than it
+    /// requires.
     pub(super) fn decode(medium: &dyn Medium, body: &[u8; BODY_BYTES]) -> Result<Self> {
         let flags = u32_at(body, 12);
         let commit_by = if flags & 2 == 0 { CommitBy::Journal } else { CommitBy::SuperPage };
@@ -156,7 +161,7 @@ impl Body {
         };
         let slots = u64::from(found.regions) * u64::from(geometry.region_slots);
         let is_counted = found.checkpoint >> LSN_BITS == 0 && found.epoch < MOST_COUNTED;
-        // The first region is made with the store.
+        // The first region is created with the store.
         if !is_counted || slots == 0 || slots > MOST_SLOTS {
             let (record, epoch) = (found.checkpoint, found.epoch);
             let reason = format!("its superblock names record {record} of epoch {epoch}, and {slots} slots");

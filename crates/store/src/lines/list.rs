@@ -1,14 +1,15 @@
-//! What a commit does that is too great for the journal: its items, in a chain of free slots.
+//! The items of a commit that is too large for the journal, in a chain of free slots.
 //!
 //! ```text
-//! 0    check  u32: crc32c of the rest of the slot, seeded with the journal's salt and the record's number
+//! 0    check  u32: crc32c of the rest of the slot, seeded with the journal's salt and the record's
+//!             number
 //! 4    count  u32: items in this slot
 //! 8    next   u32: the slot with those that follow; itself if there are none
 //! 64   kinds  2 bits per item
 //! 128  items  16 bytes each
 //! ```
-//! The lists are durable before the journal's record that names the first of them is written. They are in use until the next
-//! checkpoint, like the record.
+//! The lists are durable before the journal's record that names the first of them is written. They
+//! are in use until the next checkpoint, like the record.
 
 use super::journal::{Item, damaged};
 use super::layout::{Geometry, Slot};
@@ -21,15 +22,15 @@ use crate::mutant::skips;
 const KINDS: usize = 64;
 const ITEMS: usize = 128;
 const ITEM_BYTES: usize = 16;
-/// Items that one slot has room for.
+/// The maximum number of items in one slot.
 const MOST_ITEMS: usize = (SLOT_BYTES - ITEMS) / ITEM_BYTES;
 
-/// How many slots `items` take.
+/// Returns the number of slots of `items` items.
 pub(super) fn slots_for(items: usize) -> usize {
     items.div_ceil(MOST_ITEMS)
 }
 
-/// Writes and flushes the items into `slots`, which are as many as they take. The caller fences.
+/// Writes and flushes the items into `slots`, of which there are exactly enough. The caller fences.
 pub(super) fn write(medium: &dyn Medium, geometry: Geometry, salt: u32, slots: &[Slot], items: &[Item]) -> Result<()> {
     for (i, (slot, items)) in slots.iter().zip(items.chunks(MOST_ITEMS)).enumerate() {
         let mut bytes = [0; SLOT_BYTES];
@@ -52,10 +53,11 @@ pub(super) fn write(medium: &dyn Medium, geometry: Geometry, salt: u32, slots: &
     Ok(())
 }
 
-/// Reads the items of the list that begins in `first`, and the slots that it lies in.
+/// Reads the items of the list that begins in `first`, and its slots.
 ///
 /// # Errors
-/// [`Error::Corrupt`](crate::Error::Corrupt) if a slot of it does not have its checksum: it was durable before its record was.
+/// [`Error::Corrupt`](crate::Error::Corrupt) if a slot of it does not match its checksum: it was
+/// durable before its record was written.
 pub(super) fn read(medium: &dyn Medium, geometry: Geometry, salt: u32, first: Slot) -> Result<(Vec<Slot>, Vec<Item>)> {
     let most = geometry.regions(medium.len()) * geometry.region_slots;
     let (mut slots, mut items) = (Vec::new(), Vec::new());

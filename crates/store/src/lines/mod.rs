@@ -1,28 +1,34 @@
-//! Optimized shadow paging on media of lines: pages that change together or not at all, at the cost of the lines that change.
+//! Optimized shadow paging on media of lines: pages change atomically, and a commit costs only the
+//! lines that change.
 //!
-//! A page that is being written lies in a *pair* of slots. For each of its 63 lines, a bit of the **committed bitmap** says which
-//! slot has it, and a bit of the **updated bitmap** whether the open transaction has written it in the other one: a line is
-//! read from slot `committed ^ updated`.
+//! A page that is being written lies in a *pair* of slots. For each of its 63 lines, a bit of the
+//! **committed bitmap** selects the slot that has it. A bit of the **updated bitmap** is set if the
+//! open transaction has written the line in the other slot. A line is read from slot
+//! `committed ^ updated`.
 //!
 //! Commit:
-//! 1. Write each line that differs into the slot that does not have it, and flush it. No store ever targets a line that a durable
-//!    committed bitmap names: until step 4 the old version is whole.
+//! 1. Write each line that differs into the slot that does not have it, and flush it. No store ever
+//!    targets a line that a durable committed bitmap selects: until step 4 the old version is
+//!    whole.
 //! 2. Fence: the lines are durable.
-//! 3. Write a record into the journal with the new committed bitmaps and checksums of up to three pages, one line, and flush it.
-//! 4. Fence: committed. In the steady state that was one flush per updated line, and one more.
-//! 5. Only now are slots that the commit left behind free.
+//! 3. Write a record into the journal with the new committed bitmaps and checksums of up to three
+//!    pages, one line, and flush it.
+//! 4. Fence: committed. In the steady state a commit flushes each updated line, and one more.
+//! 5. Only now are the slots that the commit releases free.
 //!
-//! ([`CommitBy::SuperPage`] does steps 3 and 4 by [another way](superpage), for comparison.)
+//! ([`CommitBy::SuperPage`] replaces steps 3 and 4 by [a super page](superpage), for comparison.)
 //!
-//! A page that is not in a pair yet gets a free slot as its shadow, and a record says so. Pairs cost space: when there are more
-//! than [`Options::shadow_slots`], those that go out of use are **consolidated**: the lines of the slot that has fewer are
-//! copied into the other, as in step 1, and a record says that the page lies there alone. Victims ride along with commits,
-//! between the same fences, or are worked off by `maintain`.
+//! A page that is not in a pair yet gets a free slot as its shadow, which a record states. Pairs
+//! cost space. If there are more than [`Options::shadow_slots`], those that go out of use are
+//! **consolidated**. The lines of the slot that has fewer are copied into the other, as in step 1,
+//! and a record states that the page lies there alone. Victims are consolidated by commits, between
+//! the same fences, or by `maintain`.
 //!
-//! The journal is emptied by **checkpoints**, which bring the tables up to date in place; a crash meanwhile leaves the journal, which
-//! has all that a half-written table lacks. Recovery reads the tables, replays the journal in memory, and writes
-//! nothing: the first commit afterwards begins with a checkpoint and a new epoch, before which the old journal counts. Free
-//! slots are what nobody owns: they are not stored, so they cannot be damaged.
+//! **Checkpoints** empty the journal: they bring the tables up to date in place. A crash during a
+//! checkpoint leaves the journal, which has everything that a half-written table lacks. Recovery
+//! reads the tables, replays the journal in memory, and writes nothing. The first commit afterwards
+//! begins with a checkpoint and a new epoch, before which the old journal is valid. Free slots are
+//! the slots without an owner. They are not stored, so they cannot be damaged.
 
 mod check;
 mod checksum;
@@ -54,20 +60,21 @@ use layout::Geometry;
 use table::Place;
 use writer::Writer;
 
-/// How a store on a medium of lines is made and kept.
+/// Options of a store on a medium of lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// What makes a commit durable; when a store is made.
+    /// The commit mechanism of a new store.
     pub(crate) commit_by: CommitBy,
-    /// Records of the journal, of 64 bytes; when a store is made.
+    /// The number of records of the journal, of 64 bytes, of a new store.
     pub(crate) ring_records: u32,
-    /// Slots by which a store grows, of 4,096 bytes, a multiple of 8; when a store is made.
+    /// The number of slots by which a new store grows, of 4,096 bytes, a multiple of 8.
     pub(crate) region_slots: u32,
-    /// Slots that are kept free for commits that make room.
+    /// The number of slots that are reserved for commits that free space.
     pub(crate) reserve_slots: u32,
-    /// Pages that may lie in pairs of slots. More take space, fewer are consolidated more often: 0 writes whole pages.
+    /// The maximum number of pages in pairs of slots. More take space, fewer are consolidated more
+    /// often. 0 writes whole pages.
     pub(crate) shadow_slots: u32,
-    /// The name of the store among all stores; when a store is made.
+    /// The unique identifier of a new store.
     pub(crate) uuid: [u8; 16],
 }
 
@@ -86,7 +93,7 @@ impl Default for Options {
 
 #[cfg(test)]
 impl Options {
-    /// Of a store so small that what takes thousands of commits elsewhere happens after a few.
+    /// Returns the options of a store so small that rare events happen after a few commits.
     pub(crate) fn tiny() -> Self {
         Self {
             commit_by: CommitBy::Journal,
@@ -101,8 +108,8 @@ impl Options {
 
 /// Pages on a medium of lines.
 ///
-/// Locks: `writer` before `map`. A reader holds `map` for as long as it reads the medium, so that a slot is not written again
-/// before those are done who found a page in it.
+/// Lock order: `writer` before `map`. A reader holds `map` while it reads the medium, so that a
+/// slot is not rewritten while a reader reads a page in it.
 pub(crate) struct LineBackend {
     medium: Arc<dyn Medium>,
     geometry: Geometry,
@@ -110,7 +117,7 @@ pub(crate) struct LineBackend {
     writer: Mutex<Writer>,
 }
 
-/// Where each page lies, as of the last commit.
+/// The location of each page, as of the last commit.
 #[derive(Debug, Default)]
 struct Map {
     places: Vec<Place>,
@@ -145,10 +152,11 @@ impl fmt::Debug for LineBackend {
 }
 
 impl LineBackend {
-    /// Makes an empty store of `medium`; whatever it holds is lost.
+    /// Creates an empty store on `medium`. The contents of the medium are lost.
     ///
     /// # Errors
-    /// [`Error::Full`] if the medium cannot hold one region, [`Error::Invalid`] if the options make no sense.
+    /// [`Error::Full`] if the medium cannot hold one region, [`Error::Invalid`] if the options are
+    /// out of range.
     pub(crate) fn create(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
         recovery::create(&*medium, options)?;
         Self::open(medium, options)
@@ -157,13 +165,15 @@ impl LineBackend {
     /// Opens the store on `medium` as of the last commit. Writes nothing.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if there is none, [`Error::Corrupt`] if its tables or its journal are damaged.
+    /// [`Error::Unknown`] if there is none, [`Error::Corrupt`] if its tables or its journal are
+    /// damaged.
     pub(crate) fn open(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
         let recovery::Recovered { geometry, map, writer } = recovery::open(&medium, options)?;
         Ok(Self { medium, geometry, map: RwLock::new(map), writer: Mutex::new(writer) })
     }
 
-    /// Runs something that writes, unless something has failed before; if it fails, nothing is written any more.
+    /// Runs an operation that writes, unless one has failed before. If it fails, the store writes
+    /// nothing any more.
     fn write<T>(&self, run: impl FnOnce(&mut Writer, &RwLock<Map>) -> Result<T>) -> Result<T> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         writer.refuse_if_poisoned()?;

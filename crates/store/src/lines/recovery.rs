@@ -1,16 +1,19 @@
-//! Making a store, and finding out what is in one.
+//! Creation and recovery of a store.
 //!
-//! 1. The superblock says which records of the journal count, and with which salt.
-//! 2. Read the page table. Of a pair, read its line of the consistent-state table, as far as it is whole.
-//! 3. Replay the journal (or the super page) in memory, commit by commit. Its items are absolute; what it says replaces what tables say.
-//! 4. Now every page must have a place that is known in full, and no slot two owners: what tables lacked since a checkpoint was
-//!    under way is in the journal, and anything else that is missing is damage.
-//! 5. Slots that nobody owns are free.
+//! 1. The superblock states which records of the journal are valid, and their salt.
+//! 2. Read the page table. For a pair, read its line of the consistent-state table, as far as it is
+//!    whole.
+//! 3. Replay the journal (or the super page) in memory, commit by commit. Its items are absolute,
+//!    and replace the contents of the tables.
+//! 4. Now every page must have a fully known location, and no slot two owners. The journal has what
+//!    the tables lack after an interrupted checkpoint. Anything else that is missing is damage.
+//! 5. Slots without an owner are free.
 //!
-//! If it was a process that ended, and not the machine, the superblock and the records may be in a cache only. They are flushed,
-//! so that what was seen once stays. Nothing is written. What the journal said counts as not yet in the tables; the next checkpoint puts it there, and only then
-//! the journal is given up. So a crash at any time during recovery, and before the end of the first checkpoint, changes
-//! nothing.
+//! If a process ended, and not the machine, the superblock and the records may be in a cache only.
+//! They are flushed, so that a state that was read once stays. Recovery writes nothing. Contents of
+//! the journal count as not yet in the tables. The next checkpoint puts them there, and only then
+//! the journal is discarded. So a crash at any time during recovery, and before the end of the
+//! first checkpoint, changes nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +39,7 @@ pub(super) struct Recovered {
     pub(super) writer: Writer,
 }
 
-/// Makes `medium` an empty store of one region, or of as many as it has bytes for.
+/// Makes `medium` an empty store of one region, or of as many as fit.
 pub(super) fn create(medium: &dyn Medium, options: &Options) -> Result<()> {
     let geometry = Geometry::new(options.ring_records, options.region_slots, options.commit_by)?;
     if medium.len() < geometry.len(1) {
@@ -63,7 +66,7 @@ pub(super) fn create(medium: &dyn Medium, options: &Options) -> Result<()> {
     superblock.write(medium)
 }
 
-/// Finds out what is on `medium`.
+/// Recovers the store on `medium`.
 pub(super) fn open(medium: &Arc<dyn Medium>, options: &Options) -> Result<Recovered> {
     let superblock = Superblock::read(&**medium)?;
     if superblock.layout != Layout::Lines {
@@ -138,7 +141,7 @@ pub(super) fn open(medium: &Arc<dyn Medium>, options: &Options) -> Result<Recove
     Ok(Recovered { geometry, map, writer })
 }
 
-/// What is known of a page so far.
+/// The knowledge about a page so far.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     Known(Place),
@@ -152,7 +155,8 @@ struct Recovery<'a> {
     medium: &'a dyn Medium,
     geometry: Geometry,
     slots: u32,
-    /// Pages whose place the tables alone do not tell: pairs, and what the journal names.
+    /// The pages whose location is not known from the tables alone: pairs, and pages in the
+    /// journal.
     places: HashMap<PageNo, Found>,
 }
 
@@ -161,7 +165,7 @@ impl Recovery<'_> {
         Error::corrupt(self.medium.name(), reason)
     }
 
-    /// Reads the page table; pairs go to `places`.
+    /// Reads the page table. Pairs go to `places`.
     fn tables(&mut self, regions: u32) -> Result<Map> {
         let mut map = Map::default();
         let mut table = vec![0; self.geometry.region_slots as usize * ENTRY_BYTES];
@@ -197,7 +201,7 @@ impl Recovery<'_> {
         })
     }
 
-    /// Puts an item of the journal into effect; returns the page.
+    /// Applies an item of the journal. Returns the page.
     fn replay(&mut self, item: Item) -> Result<PageNo> {
         let (page, found) = match item {
             Item::Settle { page, slot, checksum } => (page, Found::Known(Place::Single { slot, checksum })),
@@ -208,7 +212,7 @@ impl Recovery<'_> {
                     Some(Found::Fixed(slots) | Found::Known(Place::Pair { slots, .. })) => {
                         Found::Known(Place::Pair { slots: *slots, committed, checksum })
                     }
-                    // Tables say something newer already, and a later item will, too.
+                    // The tables are newer already, and a later item will be, too.
                     Some(Found::Torn(first)) => Found::Torn(*first),
                     Some(Found::Known(place)) => Found::Known(*place),
                     None => return Ok(page),
@@ -219,7 +223,7 @@ impl Recovery<'_> {
         self.found(page, found)
     }
 
-    /// Notes what a commit has made of a page; returns that.
+    /// Records the state of a page after a commit. Returns the page.
     fn found(&mut self, page: PageNo, found: Found) -> Result<PageNo> {
         if page.0 >= self.slots {
             return Err(self.damaged(format!("a commit names {page}, and there is room for {} pages", self.slots)));
@@ -238,7 +242,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Slots that neither a page nor the journal owns, the lowest last.
+    /// Returns the slots that neither a page nor the journal owns, the lowest last.
     fn free_slots(&self, map: &Map, lists: &[Slot]) -> Result<Vec<Slot>> {
         let mut owners = vec![None; self.slots as usize];
         for (page, place) in map.pages() {

@@ -1,7 +1,8 @@
-//! Lines of a page that lies in two slots: reading the ones that count, and writing beside them.
+//! Lines of a page that lies in two slots: reads of the valid ones, and writes beside them.
 //!
-//! Invariant: a line that is not in `updated` is never written in the slot that `which` names for it: that is its committed
-//! version. It is written in the other slot, and changes sides. A line in `updated` is written again where it is.
+//! Invariant: a line that is not in `updated` is never written in the slot that `which` selects for
+//! it, which has its committed version. It is written in the other slot, and changes sides. A line
+//! in `updated` is rewritten in place.
 
 use super::checksum::Checksum;
 use super::layout::{Geometry, Slot};
@@ -13,35 +14,35 @@ use crate::mutant::skips;
 /// A page as the open transaction sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Staged {
-    /// Where it lies: twice the same slot if it lies in one.
+    /// The slots of the page: twice the same slot if it lies in one.
     pub(super) slots: [Slot; 2],
-    /// Bit `i` says which slot has line `i`: committed bitmap ^ updated bitmap.
+    /// Bit `i` selects the slot of line `i`: committed bitmap ^ updated bitmap.
     pub(super) which: u64,
-    /// Lines that the transaction has written: the updated bitmap.
+    /// The lines that the transaction has written: the updated bitmap.
     pub(super) updated: u64,
-    /// With them.
+    /// The checksum with those lines.
     pub(super) checksum: Checksum,
-    /// The free slot that was taken for it.
+    /// The free slot that was taken for the page.
     pub(super) taken: Option<Slot>,
 }
 
-/// Lines that lie next to each other in one slot.
+/// Adjacent lines in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     slot: Slot,
-    /// The first, of the slot.
+    /// The first line, counted in the slot.
     line: usize,
     lines: usize,
 }
 
 impl Run {
-    /// The bytes of a page that it has.
+    /// Returns the byte range of the page.
     fn bytes(self) -> std::ops::Range<usize> {
         (self.line - 1) * LINE_BYTES..(self.line - 1 + self.lines) * LINE_BYTES
     }
 }
 
-/// The lines of `mask`, which does not have line 0, in runs.
+/// Returns the lines of `mask`, which does not have line 0, in runs.
 pub(super) fn runs(slots: [Slot; 2], which: u64, mask: u64) -> impl Iterator<Item = Run> {
     let mut line = 0;
     std::iter::from_fn(move || {
@@ -58,7 +59,7 @@ pub(super) fn runs(slots: [Slot; 2], which: u64, mask: u64) -> impl Iterator<Ite
     })
 }
 
-/// Reads the lines of `mask` into their places in `into`.
+/// Reads the lines of `mask` into their positions in `into`.
 pub(super) fn read(
     medium: &dyn Medium,
     geometry: Geometry,
@@ -73,7 +74,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Writes and flushes the lines of `mask`; returns their number. The caller fences.
+/// Writes and flushes the lines of `mask`. Returns their number. The caller fences.
 pub(super) fn write(
     medium: &dyn Medium,
     geometry: Geometry,
@@ -92,14 +93,14 @@ pub(super) fn write(
     Ok(u64::from(mask.count_ones()))
 }
 
-/// The lines of `mask` in which `now` and `image` differ.
+/// Returns the lines of `mask` in which `now` and `image` differ.
 pub(super) fn differing(now: &Image, image: &Image, mask: u64) -> u64 {
     let pairs = now.0.as_chunks::<LINE_BYTES>().0.iter().zip(image.0.as_chunks::<LINE_BYTES>().0);
     pairs.zip(1..).fold(0, |different, ((now, new), line)| different | u64::from(now != new) << line) & mask
 }
 
 impl Staged {
-    /// Makes it say `image`, which differs from what it says, `now`, in the lines of `mask`. Returns what is to be written.
+    /// Stages `image`, which differs from the present contents, `now`, in the lines of `mask`.
     pub(super) fn update(&mut self, now: &Image, image: &Image, mask: u64) {
         let fresh = if skips("lines.shadow.beside") { 0 } else { mask & !self.updated };
         if self.slots[0] != self.slots[1] {
@@ -112,7 +113,7 @@ impl Staged {
         }
     }
 
-    /// A page that is written as a whole into a slot that nobody has.
+    /// Stages a page that is written as a whole into a free slot.
     pub(super) fn whole(page: PageNo, image: &Image, slot: Slot) -> Self {
         Self { slots: [slot; 2], which: 0, updated: !1, checksum: Checksum::of(page, image), taken: Some(slot) }
     }

@@ -1,23 +1,28 @@
 //! Commits by a super page: the paper's alternative to the journal.
 //!
-//! What pages are now stands in lines of a page that is itself shadow-paged, the *super page*: each of its lines lies in one of
-//! two slots. A commit writes the lines of its pages in the slot that does not have them, next to the data and before the same
-//! fence; then it stores one word of 8 bytes that says which slot has each line now. That word is the commit.
+//! The present state of pages is in lines of a page that is itself shadow-paged, the *super page*:
+//! each of its lines lies in one of two slots. A commit writes the lines of its pages in the slot
+//! that does not have them, along with the data and before the same fence. Then it stores one word
+//! of 8 bytes that selects the slot of each line. That word is the commit.
 //!
-//! It flushes one line for each page and one for the word, where the journal takes one for three pages; and it writes the same line
-//! over and over, where the journal takes turns. In return, recovery reads two slots at most.
+//! A commit flushes one line for each page and one for the word, whereas the journal takes one for
+//! three pages. It rewrites the same line, whereas the journal rotates through its ring. In return,
+//! recovery reads two slots at most.
 //!
 //! ```text
-//! line 0 of the first slot:   word  u64: bits 0-31 which slot has each line, 32-39 lines in use, 40-63 check
-//! lines 1-32 of both slots:   0  check  u32: crc32c of bytes 4 .. 64, seeded with uuid and epoch
-//!                             4  page   u32    16  committed  u64
-//!                             8  first  u32    24  sum        u32
-//!                             12 second u32    28  kind       u32: 0 no page, 1 one slot, 2 a pair
+//! line 0 of the first slot:
+//!     word  u64: bits 0-31 which slot has each line, 32-39 lines in use, 40-63 check
+//! lines 1-32 of both slots:
+//!     0  check  u32: crc32c of bytes 4 .. 64, seeded with uuid and epoch
+//!     4  page   u32    16  committed  u64
+//!     8  first  u32    24  sum        u32
+//!     12 second u32    28  kind       u32: 0 no page, 1 one slot, 2 a pair
 //! ```
-//! A checkpoint begins a new epoch: word and lines of the old one no longer count, and the super page is empty. The superblock names
-//! that word; one that is neither it nor of this epoch is damaged, since a word is never torn. A commit of more
-//! pages than there are lines goes into the journal, as do those of stores without a super page; checkpoints keep the two
-//! from being in use at once.
+//! A checkpoint begins a new epoch: the word and the lines of the old one become invalid, and the
+//! super page is empty. The superblock names the old word. A word that is neither that one nor of
+//! this epoch is damaged, since a word is never torn. A commit of more pages than there are lines
+//! goes into the journal, as does a commit of a store without a super page. Checkpoints keep the
+//! two from being in use at once.
 
 use std::collections::HashMap;
 
@@ -31,9 +36,9 @@ use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
 
-/// Pages that it has lines for.
+/// The maximum number of pages in the super page.
 pub(super) const LINES: usize = 32;
-/// The slots that it lies in.
+/// The number of its slots.
 pub(super) const SLOTS: usize = 2;
 
 /// The super page, as the writer sees it.
@@ -41,11 +46,11 @@ pub(super) const SLOTS: usize = 2;
 pub(super) struct SuperPage {
     geometry: Geometry,
     salt: u32,
-    /// Bit `i` says which slot has line `i`.
+    /// Bit `i` selects the slot of line `i`.
     which: u32,
-    /// Pages, by line.
+    /// The line of each page.
     lines: HashMap<PageNo, usize>,
-    /// What is on the medium.
+    /// The word on the medium.
     word: Word,
 }
 
@@ -53,25 +58,25 @@ pub(super) struct SuperPage {
 pub(super) type Word = [u8; 8];
 
 impl SuperPage {
-    /// An empty one, on a medium where `stale` stands for the word of another epoch.
+    /// Creates an empty super page, on a medium where `stale` is the word of another epoch.
     pub(super) fn new(geometry: Geometry, uuid: &[u8; 16], epoch: u64, stale: Word) -> Self {
         Self { geometry, salt: epoch_salt(uuid, epoch), which: 0, lines: HashMap::new(), word: stale }
     }
 
-    /// The word that is on the medium.
+    /// Returns the word on the medium.
     pub(super) fn word(&self) -> Word {
         self.word
     }
 
-    /// Pages that have lines.
+    /// Returns the number of pages that have lines.
     pub(super) fn used(&self) -> usize {
         self.lines.len()
     }
 
-    /// Reads what the commits of `epoch` have made of pages.
+    /// Reads the state of pages after the commits of `epoch`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if the word, or a line that counts, is not what was written.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the word, or a valid line, is damaged.
     pub(super) fn read(
         medium: &dyn Medium,
         geometry: Geometry,
@@ -104,7 +109,8 @@ impl SuperPage {
         Ok((found, places))
     }
 
-    /// Writes and flushes the lines of `places` beside those that count. The caller fences, and then [`commit`](Self::commit)s.
+    /// Writes and flushes the lines of `places` beside the valid ones. The caller fences, and then
+    /// calls [`commit`](Self::commit).
     pub(super) fn write(&mut self, medium: &dyn Medium, places: &[(PageNo, Place)]) -> Result<()> {
         for (page, place) in places {
             let line = match self.lines.get(page) {

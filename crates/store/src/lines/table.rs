@@ -1,20 +1,24 @@
-//! What a checkpoint writes about a page: the tables of a store.
+//! The tables of a store, which checkpoints write.
 //!
-//! The **page table** has one entry of 8 bytes per page, written in one store, so that it is never torn:
+//! The **page table** has one entry of 8 bytes per page, written in one store, so that it is never
+//! torn:
 //!
 //! ```text
 //! 0                       there is no such page
 //! slot | 2 << 30, sum     the page lies in one slot; `sum` is its checksum
-//! slot | 3 << 30, check   the page lies in a pair of slots; this is the first of them; `check` is of page and slot
+//! slot | 3 << 30, check   the page lies in a pair of slots, of which this is the first;
+//!                         `check` is of page and slot
 //! ```
-//! The **consistent-state table** has one line per pair, which is the first line of the pair's first slot:
+//! The **consistent-state table** has one line per pair, which is the first line of the pair's
+//! first slot:
 //!
 //! ```text
 //! 0  second  u32    8   committed  u64: bit i says which slot has line i
 //! 4  sum     u32    16  zeros
 //! ```
-//! A crash while a checkpoint writes it tears it between words of 8 bytes; then the journal has what is lost. `second` stays as
-//! long as the pair. It has no checksum of its own: lines that are put together wrongly do not have the page's.
+//! A crash during a checkpoint can tear the line between words of 8 bytes. Then the journal has the
+//! lost contents. `second` does not change while the pair exists. The line has no checksum of its
+//! own: a torn line does not match the page's checksum.
 
 use super::checksum::Checksum;
 use super::layout::Slot;
@@ -27,23 +31,23 @@ const ONE: u32 = 2;
 const TWO: u32 = 3;
 const SLOT_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
-/// Where the bytes of a page lie.
+/// The location of the bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nowhere: there is no such page.
+    /// There is no such page.
     Absent,
     /// In one slot.
     Single {
-        /// That one.
+        /// The slot.
         slot: Slot,
         /// The page's checksum.
         checksum: Checksum,
     },
-    /// Line by line in one of two.
+    /// Line by line in one of two slots.
     Pair {
-        /// Those.
+        /// The two slots.
         slots: [Slot; 2],
-        /// Bit `i` says which of them has line `i`; bit 0 is 0.
+        /// Bit `i` selects the slot of line `i`. Bit 0 is 0.
         committed: u64,
         /// The page's checksum.
         checksum: Checksum,
@@ -82,7 +86,7 @@ impl Entry {
         (u64::from(low) | u64::from(high) << 32).to_le_bytes()
     }
 
-    /// `None` if nobody wrote that.
+    /// Decodes an entry. Returns `None` if it is not a valid one.
     pub(super) fn decode(page: PageNo, bytes: [u8; 8]) -> Option<Self> {
         let word = u64::from_le_bytes(bytes);
         let (low, high) = (word as u32, (word >> 32) as u32);
@@ -117,7 +121,7 @@ impl PairEntry {
         line
     }
 
-    /// `None` if nobody wrote that.
+    /// Decodes the line. Returns `None` if it is not a valid one.
     pub(super) fn decode(line: &[u8; LINE_BYTES]) -> Option<Self> {
         let committed = u64_at(line, 8);
         Some(Self { second: u32_at(line, 0), committed, checksum: Checksum::from_stored(u32_at(line, 4))? })

@@ -1,4 +1,4 @@
-//! The writer: stages pages, commits them, consolidates, makes checkpoints, and knows which slots are free.
+//! The writer: stages pages, commits them, consolidates, makes checkpoints, and tracks free slots.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,55 +18,55 @@ use crate::options::CommitBy;
 use crate::superblock::Superblock;
 use crate::{Error, Result};
 
-/// Lines of a page from which on it is written as a whole into another slot, instead of beside in a pair: what is saved on the
-/// commit would be paid when the pair is consolidated.
+/// The number of changed lines from which a page is written as a whole into another slot, instead
+/// of in a pair. Savings in the commit would be paid when the pair is consolidated.
 const WHOLE_LINES: u32 = 48;
-/// Pairs that `maintain` consolidates at a time.
+/// The number of pairs that `maintain` consolidates at a time.
 const CONSOLIDATED_AT_ONCE: usize = 16;
-/// Lines that one write of a superblock flushes: two sectors.
+/// The lines that one write of a superblock flushes: two sectors.
 const SUPERBLOCK_LINES: u64 = 16;
 
-/// All that only the writer needs.
+/// The state that only the writer needs.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) medium: Arc<dyn Medium>,
     pub(super) geometry: Geometry,
     pub(super) shadow_slots: usize,
-    /// Slots that are for commits that make room.
+    /// The number of slots reserved for commits that free space.
     pub(super) reserve_slots: usize,
     pub(super) superblock: Superblock,
     pub(super) epoch: u64,
-    /// Whether this opening has begun its epoch, so that records may be written.
+    /// True if this opening has begun its epoch, so that records may be written.
     pub(super) is_begun: bool,
-    /// Whether the superblock says that the store was closed.
+    /// True if the superblock states that the store was closed.
     pub(super) is_clean: bool,
     pub(super) regions: u32,
     pub(super) journal: Journal,
     pub(super) super_page: SuperPage,
-    /// Slots that nobody owns; the last is taken first.
+    /// The free slots. The last is taken first.
     pub(super) free: Vec<Slot>,
-    /// Slots that have lists of the journal; free after the next checkpoint.
+    /// The slots that have lists of the journal. They are free after the next checkpoint.
     pub(super) lists: Vec<Slot>,
-    /// Pages that tables do not know the place of.
+    /// The pages whose location is not in the tables yet.
     pub(super) dirty: BTreeSet<PageNo>,
     pub(super) clock: Clock,
-    /// Pages of the open transaction that are on the medium already.
+    /// The pages of the open transaction that are on the medium already.
     pub(super) spilled: HashMap<PageNo, Staged>,
-    /// Whether anything was flushed since the last fence.
+    /// True if a line was flushed since the last fence.
     pub(super) is_fence_due: bool,
     pub(super) poison: Option<String>,
     pub(super) stats: BackendStats,
 }
 
-/// What a commit does to a page once it is durable.
+/// The change of a page by a commit once it is durable.
 struct Change {
     page: PageNo,
     place: Place,
-    /// Slots that it leaves behind.
+    /// The slots that the page releases.
     released: Vec<Slot>,
 }
 
-/// A commit as it is put together.
+/// A commit under construction.
 #[derive(Default)]
 struct Commit {
     items: Vec<Item>,
@@ -74,7 +74,7 @@ struct Commit {
 }
 
 impl Writer {
-    /// Nothing is written after a failure.
+    /// Fails with [`Error::Poisoned`] after a failure: nothing is written any more.
     pub(super) fn refuse_if_poisoned(&self) -> Result<()> {
         match &self.poison {
             Some(reason) => Err(Error::Poisoned { object: self.medium.name().into(), reason: reason.clone() }),
@@ -82,12 +82,12 @@ impl Writer {
         }
     }
 
-    /// What is durable is unknown from now on.
+    /// Records that the durable state is unknown.
     pub(super) fn poison(&mut self, error: &Error) {
         self.poison = Some(error.to_string());
     }
 
-    /// What was moved, and what there is.
+    /// Returns the counters and sizes.
     pub(super) fn stats(&self) -> BackendStats {
         BackendStats {
             slots: u64::from(self.regions) * u64::from(self.geometry.region_slots),
@@ -112,7 +112,8 @@ impl Writer {
                 spared + lists + batch.writes.iter().filter(|write| self.may_need_slot(map, write.page)).count();
             let pairs = self.clock.len();
             self.make_room(map, needed, batch.writes.iter().map(|write| write.page).max())?;
-            // If pairs were consolidated for it, pages of the batch among them need a slot now, too.
+            // If pairs were consolidated for the space, pages of the batch among them need a slot
+            // now, too.
             if self.clock.len() == pairs {
                 break;
             }
@@ -127,12 +128,12 @@ impl Writer {
         }
         self.stats.commits += u64::from(!commit.items.is_empty());
         self.make_durable(map, commit)?;
-        // What was spilled and is not in the batch was freed again by the same transaction.
+        // A spilled page that is not in the batch was freed again by the same transaction.
         self.discard_spilled();
         Ok(())
     }
 
-    /// Free slots that are not for a commit.
+    /// Returns the number of free slots that a commit may not take.
     fn spared(&self, room: Room) -> usize {
         match room {
             Room::Ordinary => self.reserve_slots,
@@ -140,13 +141,13 @@ impl Writer {
         }
     }
 
-    /// Whether writing a page may take a free slot.
+    /// Returns true if a write of the page may take a free slot.
     fn may_need_slot(&self, map: &RwLock<Map>, page: PageNo) -> bool {
         let is_taken = self.spilled.get(&page).is_some_and(|staged| staged.taken.is_some());
         !is_taken && !matches!(read(map).place(page), Place::Pair { .. })
     }
 
-    /// Writes the lines of a batch, and the records' items.
+    /// Writes the lines of a batch, and collects the items of its records.
     fn stage(&mut self, map: &RwLock<Map>, batch: &Batch, commit: &mut Commit) -> Result<()> {
         if skips("lines.commit.release-late") {
             let map = read(map);
@@ -180,7 +181,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the consolidation of a pair that went out of use into `commit`; `false` if there is none but `pinned` ones.
+    /// Adds the consolidation of a pair that went out of use to `commit`. Returns false if all
+    /// pairs are `pinned`.
     fn consolidate_victim(
         &mut self,
         map: &RwLock<Map>,
@@ -214,7 +216,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the lines in which `image` differs from what the transaction sees of a page.
+    /// Writes the lines in which `image` differs from the transaction's version of a page.
     fn write_page(
         &mut self,
         place: Place,
@@ -293,7 +295,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Steps 2 to 5 of a commit whose lines were written.
+    /// Does steps 2 to 5 of a commit whose lines were written.
     fn make_durable(&mut self, map: &RwLock<Map>, commit: Commit) -> Result<()> {
         if commit.items.is_empty() {
             return Ok(());
@@ -316,7 +318,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Steps 2 to 4, by the journal.
+    /// Does steps 2 to 4, by the journal.
     fn commit_by_journal(&mut self, commit: &Commit) -> Result<()> {
         let listed = if self.is_list(commit.items.len()) { Some(self.write_list(&commit.items)?) } else { None };
         self.fence("lines.commit.fence-data")?;
@@ -329,7 +331,7 @@ impl Writer {
         self.fence("lines.commit.fence-journal")
     }
 
-    /// The same, by the super page.
+    /// Does steps 2 to 4, by the super page.
     fn commit_by_super_page(&mut self, commit: &Commit) -> Result<()> {
         let places: Vec<(PageNo, Place)> = commit.changes.iter().map(|change| (change.page, change.place)).collect();
         self.super_page.write(&*self.medium, &places)?;
@@ -341,7 +343,7 @@ impl Writer {
         self.fence("lines.commit.fence-journal")
     }
 
-    /// Writes what is too great for the journal into free slots; returns the first.
+    /// Writes items that are too many for the journal into free slots. Returns the first slot.
     fn write_list(&mut self, items: &[Item]) -> Result<Slot> {
         let slots = (0..list::slots_for(items.len())).map(|_| self.take()).collect::<Result<Vec<_>>>()?;
         self.journal.write_list(&*self.medium, &slots, items)?;
@@ -352,7 +354,8 @@ impl Writer {
         Ok(slots[0])
     }
 
-    /// The first record of an opening needs an epoch of its own: what a crash left in the journal must never count again.
+    /// Begins a new epoch at the first record of an opening: records that a crash left in the
+    /// journal must never become valid again.
     fn begin_epoch(&mut self, map: &RwLock<Map>) -> Result<()> {
         if self.is_begun {
             return Ok(());
@@ -366,7 +369,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Sees to it that `needed` slots are free and `highest` has a table entry: by growing, and if that cannot be, by consolidating.
+    /// Ensures that `needed` slots are free and `highest` has a table entry. Grows the store. If it
+    /// cannot grow, consolidates pairs.
     fn make_room(&mut self, map: &RwLock<Map>, needed: usize, highest: Option<PageNo>) -> Result<()> {
         let of_region = self.geometry.region_slots;
         loop {
@@ -400,9 +404,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Sees to it that a commit of up to so many items, of up to so many pages, can be written down.
+    /// Ensures that a commit of up to `items` items, of up to `pages` pages, fits in the journal or
+    /// the super page.
     fn make_room_to_commit(&mut self, map: &RwLock<Map>, items: usize, pages: usize) -> Result<()> {
-        // If there are so many, it will be a list and take one; but there may be fewer.
+        // A commit of that many items becomes a list, which takes one record, but there may be
+        // fewer.
         let records = Journal::records_for(items).min(self.journal.most_records());
         let is_room = if self.is_by_super_page(pages) {
             self.journal.live() == 0 && self.super_page.used() + pages <= superpage::LINES
@@ -412,19 +418,20 @@ impl Writer {
         if is_room { Ok(()) } else { self.write_tables(map, false) }
     }
 
-    /// Whether a commit of so many pages goes into the super page.
+    /// Returns true if a commit of `pages` pages goes into the super page.
     fn is_by_super_page(&self, pages: usize) -> bool {
         self.geometry.commit_by == CommitBy::SuperPage && pages <= superpage::LINES
     }
 
-    /// Whether a commit of so many items is too great for the journal.
+    /// Returns true if a commit of `items` items is too large for the journal.
     fn is_list(&self, items: usize) -> bool {
         Journal::records_for(items) > self.journal.most_records()
     }
 
-    /// Consolidates up to `most` pairs that went out of use, in a commit of its own; returns how many.
+    /// Consolidates up to `most` pairs that went out of use, in a commit of its own. Returns their
+    /// number.
     fn consolidate(&mut self, map: &RwLock<Map>, most: usize) -> Result<usize> {
-        // No more than the journal takes: this may be called since there are no slots, which a list would need.
+        // No more than fit in the journal: a list would need free slots, and there may be none.
         let most = most.min(3 * self.journal.most_records() as usize);
         self.begin_epoch(map)?;
         self.make_room_to_commit(map, most.min(self.clock.len()), most.min(self.clock.len()))?;
@@ -436,7 +443,7 @@ impl Writer {
         Ok(consolidated)
     }
 
-    /// Writes lines of the open transaction's page beside the committed ones.
+    /// Writes changed lines of a page of the open transaction beside the committed ones.
     pub(super) fn spill(&mut self, map: &RwLock<Map>, page: PageNo, image: &Image, lines: Lines) -> Result<()> {
         let needed = usize::from(self.may_need_slot(map, page)) + self.spared(Room::Ordinary);
         self.make_room(map, needed, Some(page))?;
@@ -447,12 +454,12 @@ impl Writer {
         Ok(())
     }
 
-    /// A page that was spilled.
+    /// Returns a spilled page. Fails if the page was not spilled.
     pub(super) fn spilled(&self, page: PageNo) -> Result<Staged> {
         self.spilled.get(&page).copied().ok_or_else(|| Error::Invalid(format!("{page} was never spilled")))
     }
 
-    /// Forgets what was spilled.
+    /// Discards the spilled pages.
     pub(super) fn discard_spilled(&mut self) {
         self.free.extend(self.spilled.drain().filter_map(|(_, staged)| staged.taken));
     }
@@ -466,7 +473,7 @@ impl Writer {
         }
     }
 
-    /// Brings the tables up to date, and says that nothing follows.
+    /// Brings the tables up to date, and marks the store as closed.
     pub(super) fn close(&mut self, map: &RwLock<Map>) -> Result<()> {
         self.discard_spilled();
         if self.is_clean && self.dirty.is_empty() {
@@ -477,7 +484,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Does a piece of what can wait.
+    /// Does a piece of the deferrable work. Returns true if it did any.
     pub(super) fn maintain(&mut self, map: &RwLock<Map>) -> Result<bool> {
         if self.clock.len() > self.shadow_slots - self.shadow_slots / 8
             && self.consolidate(map, CONSOLIDATED_AT_ONCE)? > 0
@@ -493,11 +500,11 @@ impl Writer {
         Ok(is_due)
     }
 
-    /// A checkpoint: writes the table entries of all pages that changed, then, when they are durable, the superblock, after
-    /// which the journal is empty.
+    /// Makes a checkpoint. Writes the table entries of all pages that changed. When they are
+    /// durable, writes the superblock, after which the journal is empty.
     fn write_tables(&mut self, map: &RwLock<Map>, is_clean: bool) -> Result<()> {
         if self.geometry.commit_by == CommitBy::SuperPage && !skips("lines.super.epoch") {
-            // What the super page says must not count any more: it is not overwritten in order, like a ring.
+            // The super page must become invalid: it is not overwritten in order, like a ring.
             self.epoch += 1;
         }
         let mut written = 0;
@@ -555,7 +562,7 @@ impl Writer {
     }
 }
 
-/// What a page that was staged becomes.
+/// Adds the result of a staged page to `commit`.
 fn settle(page: PageNo, place: Place, staged: Staged, commit: &mut Commit) {
     if staged.updated == 0 {
         return;
@@ -584,7 +591,7 @@ fn settle(page: PageNo, place: Place, staged: Staged, commit: &mut Commit) {
     });
 }
 
-/// The slots that a page owns.
+/// Returns the slots that a page owns.
 pub(super) fn slots_of(place: Place) -> Vec<Slot> {
     match place {
         Place::Absent => Vec::new(),

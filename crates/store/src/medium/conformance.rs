@@ -1,19 +1,20 @@
-//! What every [`Medium`] must do, as far as it can be seen without a crash. Every implementation's tests call [`check`] with an
-//! empty medium; what a crash may leave is for the models in `explore`.
+//! The rules of every [`Medium`], as far as they can be tested without a crash. Every
+//! implementation's tests call [`check`] with an empty medium. The models in `explore` test
+//! crashes.
 
 use std::thread;
 
 use super::Medium;
 use crate::Error;
 
-/// Bytes at which lines, sectors and pages end, and their neighbours.
+/// Positions at which lines, sectors and pages end, and their neighbours.
 const EDGES: [u64; 13] = [0, 1, 7, 63, 64, 65, 511, 512, 4095, 4096, 4097, 8191, 12288 - 1];
 const LENGTHS: [usize; 8] = [1, 7, 8, 64, 65, 512, 4096, 5000];
 
-/// Panics, naming the rule, if `medium`, which must be empty, breaks one.
+/// Checks all rules on `medium`, which must be empty.
 ///
 /// # Panics
-/// That is what it is for.
+/// If `medium` breaks a rule. The message names the rule.
 #[allow(clippy::unwrap_used)]
 pub fn check(medium: &dyn Medium) {
     assert!(medium.is_empty(), "the suite begins with an empty medium");
@@ -44,7 +45,7 @@ fn growth(medium: &dyn Medium) {
     medium.write(0, &vec![0; 32768]).unwrap();
 }
 
-/// Writes of every edge and length are read back, volatile and durable, and touch nothing beside them.
+/// Writes of every edge and length are read back, volatile and durable, and change no other bytes.
 #[allow(clippy::unwrap_used)]
 fn bytes(medium: &dyn Medium) {
     let mut model = vec![0_u8; 32768];
@@ -87,7 +88,7 @@ fn bounds(medium: &dyn Medium) {
     medium.read(len, &mut []).unwrap();
 }
 
-/// Threads read and write ranges of their own at once.
+/// Threads read and write ranges of their own at the same time.
 #[allow(clippy::unwrap_used)]
 fn threads(medium: &dyn Medium) {
     thread::scope(|scope| {

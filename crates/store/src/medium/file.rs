@@ -1,13 +1,15 @@
 //! An ordinary file, through the page cache: `pwrite`, and one `fdatasync` as the fence.
 //!
-//! Guarantees: on return of [`fence`](Medium::fence), all that was written before is on the device, as far as the file system
-//! and the device tell the truth. On return of [`grow`](Medium::grow) the new length is durable, the blocks behind it are
-//! allocated, and, for a file that this handle created, so is its name in its directory.
+//! Guarantees: on return of [`fence`](Medium::fence), all earlier writes are on the device, as far
+//! as the file system and the device report truthfully. On return of [`grow`](Medium::grow) the new
+//! length is durable and the blocks behind it are allocated. For a file that this handle created,
+//! its name in its directory is durable as well.
 //!
-//! Not guaranteed: anything about what is written and not fenced; see the table in [`medium`](super). After a failed
-//! `fdatasync` Linux calls the pages clean that it could not write, so that reads return what the device never got.
-//! [`settle`](Medium::settle) makes the system forget such pages, and is for recovery: a store that was not closed cleanly is
-//! read from the device, not from the memory of a failure.
+//! Not guaranteed: the state of bytes that are written and not fenced; see the list in
+//! [`medium`](super). After a failed `fdatasync` Linux marks the pages that it could not write as
+//! clean, so that reads return bytes that never reached the device. [`settle`](Medium::settle)
+//! makes the system drop such pages, and is for recovery: a store that was not closed cleanly is
+//! read from the device, not from memory after a failure.
 
 use std::fs;
 use std::io;
@@ -21,9 +23,10 @@ use rustix::io::Errno;
 use super::{Domain, Granularity, Medium, NamedFile};
 use crate::{Error, Result};
 
-/// Bytes written at once where blocks cannot be allocated but by writing.
+/// The bytes written at once if blocks can only be allocated by writing.
 const ZEROS_BYTES: usize = 1 << 20;
-/// Modes of a new file: its owner may read and write, others may read if the process's mask allows.
+/// The mode of a new file: its owner may read and write, others may read if the process's mask
+/// allows.
 const NEW_FILE_MODE: u32 = 0o644;
 /// Linux's number of the file system in memory (`statfs`), whose files do not outlive the machine.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -37,31 +40,31 @@ pub struct File {
     named: NamedFile,
     domain: Domain,
     len: AtomicU64,
-    /// Whether its name may not be durable yet.
+    /// True if its name may not be durable yet.
     is_new: AtomicBool,
 }
 
 impl File {
-    /// Makes a file that was not there.
+    /// Creates a file that did not exist.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the system said; `AlreadyExists` if there is one.
+    /// [`Error::Io`] with the system's error: `AlreadyExists` if the file exists.
     pub fn create(path: &Path) -> Result<Self> {
         Self::with_flags(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, true)
     }
 
-    /// Opens a file that is there, for reading and writing.
+    /// Opens an existing file, for reading and writing.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the system said; [`Error::Unknown`] if it is a device or a directory.
+    /// [`Error::Io`] with the system's error; [`Error::Unknown`] if it is a device or a directory.
     pub fn open(path: &Path) -> Result<Self> {
         Self::with_flags(path, OFlags::RDWR, false)
     }
 
-    /// Opens a file that is there, for reading: the system refuses writes.
+    /// Opens an existing file for reading: the system refuses writes.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the system said.
+    /// [`Error::Io`] with the system's error; [`Error::Unknown`] if it is a device or a directory.
     pub fn open_read_only(path: &Path) -> Result<Self> {
         Self::with_flags(path, OFlags::RDONLY, false)
     }
@@ -74,7 +77,8 @@ impl File {
             .map_err(|source| failed(if is_new { "create" } else { "open" }, source))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|source| failed("look at", source))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            // The length of devices is not what the system says here: one would be taken for a file without bytes.
+            // The status does not have the length of a device: a device would pass as an empty
+            // file.
             return Err(Error::Unknown { object: name, reason: "it is not a regular file".into() });
         }
         let named = NamedFile::with_contents(path, &descriptor)
@@ -96,12 +100,12 @@ impl File {
         Error::io(operation, &self.name, source)
     }
 
-    /// Whether bytes `at .. at + len` are within its length.
+    /// Returns true if bytes `at .. at + len` are within the file.
     fn holds(&self, at: u64, len: usize) -> bool {
         at.checked_add(len as u64).is_some_and(|end| end <= self.len())
     }
 
-    /// Allocates blocks up to `len`. File systems that cannot do it otherwise get zeros written.
+    /// Allocates blocks up to `len`. Writes zeros on file systems without allocation.
     fn allocate(&self, from: u64, len: u64) -> rustix::io::Result<()> {
         match retried(|| rustix::fs::fallocate(&self.descriptor, FallocateFlags::empty(), from, len - from)) {
             Err(Errno::OPNOTSUPP) => {}
@@ -151,7 +155,8 @@ impl Medium for File {
             return Ok(());
         }
         if let Err(source) = self.allocate(old, len) {
-            // Part of it may have been allocated. If even that cannot be undone, the file is longer and no one relies on it.
+            // A part may have been allocated. If truncation fails too, the file is longer, and no
+            // code relies on its length.
             let _ = rustix::fs::ftruncate(&self.descriptor, old);
             return Err(match source {
                 Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::Full {
@@ -214,7 +219,8 @@ impl Medium for File {
     }
 
     fn fence(&self) -> Result<()> {
-        // Not retried, not even when interrupted: an error is reported once, and the next call would find nothing to do.
+        // Not retried, not even when interrupted: an error is reported once, and the next call
+        // would find nothing to do.
         rustix::fs::fdatasync(&self.descriptor).map_err(|source| self.failed("sync".into(), source))
     }
 
@@ -225,14 +231,14 @@ impl Medium for File {
     fn settle(&self) -> Result<()> {
         retried(|| rustix::fs::fsync(&self.descriptor)).map_err(|source| self.failed("sync".into(), source))?;
         match rustix::fs::fadvise(&self.descriptor, 0, None, Advice::DontNeed) {
-            // File systems without a cache of pages have none that could be wrong.
+            // File systems without a page cache have no stale pages.
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(source) => Err(self.failed("drop from memory".into(), source)),
         }
     }
 }
 
-/// The result of `call`, which is made again as long as a signal interrupts it.
+/// Returns the result of `call`, which is retried while a signal interrupts it.
 fn retried<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     loop {
         match call() {

@@ -1,4 +1,4 @@
-//! A medium that runs out of room, and whose fences fail, when a test wants it to.
+//! A medium that runs out of space, and whose fences fail, on a test's request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -10,16 +10,17 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Limited {
     memory: Memory,
-    /// Bytes that it may have.
+    /// The maximum number of bytes.
     pub(crate) room: AtomicU64,
-    /// Growths until one fails and the one after it, which may ask for less; whatever room there is.
+    /// The number of growths until one fails and the next, which may request less, as well,
+    /// regardless of the space.
     pub(crate) growths: AtomicU64,
-    /// Fences until they begin to fail.
+    /// The number of fences until they begin to fail.
     pub(crate) fences: AtomicU64,
 }
 
 impl Limited {
-    /// One of which nothing fails yet.
+    /// Creates a medium that does not fail yet.
     pub(crate) fn new(granularity: Granularity) -> Arc<Self> {
         let unlimited = || AtomicU64::new(u64::MAX);
         Arc::new(Self {
@@ -30,7 +31,7 @@ impl Limited {
         })
     }
 
-    /// Lets it grow by so many bytes, and no more.
+    /// Limits further growth to this number of bytes.
     pub(crate) fn limit(&self, bytes: u64) {
         self.room.store(self.len().saturating_add(bytes), SeqCst);
     }

@@ -1,11 +1,11 @@
-//! Bytes of the process: gone with it. What `:memory:` stores lie in, and tests.
+//! Bytes of the process, which are lost with it: for `:memory:` stores and tests.
 
 use std::sync::{PoisonError, RwLock};
 
 use super::{Domain, Granularity, Medium};
 use crate::{Error, Result};
 
-/// The memory of this process, which serves as a medium of either granularity: flushes and fences have nothing to do.
+/// The memory of this process as a medium of either granularity: flushes and fences do nothing.
 #[derive(Debug)]
 pub struct Memory {
     granularity: Granularity,
@@ -13,19 +13,19 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Empty memory that asks for the care that media of `granularity` need.
+    /// Creates empty memory that behaves as a medium of `granularity`.
     #[must_use]
     pub fn new(granularity: Granularity) -> Self {
         Self::with_bytes(granularity, Vec::new())
     }
 
-    /// Memory that holds `bytes` already.
+    /// Creates memory that holds `bytes` already.
     #[must_use]
     pub fn with_bytes(granularity: Granularity, bytes: Vec<u8>) -> Self {
         Self { granularity, bytes: RwLock::new(bytes) }
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner).clone()

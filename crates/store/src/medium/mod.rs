@@ -1,15 +1,19 @@
-//! The bottom: bytes that survive a crash, and what may be relied on when one comes.
+//! The lowest layer: bytes that survive a crash, and the guarantees about them after one.
 //!
-//! A write is *volatile* until it is durable. [`flush`](Medium::flush) names written bytes that are to become durable, and
-//! [`fence`](Medium::fence) waits until they are. What a crash may leave of volatile bytes:
+//! A write is *volatile* until it is durable. [`flush`](Medium::flush) selects written bytes that
+//! are to become durable, and [`fence`](Medium::fence) waits until they are. Bytes that are flushed
+//! and fenced survive a crash. The fate of written bytes before the fence depends on the
+//! [`Granularity`]:
 //!
-//! | [`Granularity`] | flushed and fenced | written, not fenced |
-//! |---|---|---|
-//! | `Line` | there | each 64-byte line by itself: any prefix of the writes it got since it was last durable, flushed or not. Writes of one line become durable in program order; an aligned write of 8 bytes whole or not at all. |
-//! | `Page` | there | each 512-byte sector by itself: old, new, or garbage; a greater length may be durable without the bytes, and the bytes without the length |
+//! - `Line`: each 64-byte line has any prefix of the writes it got since it was last durable,
+//!   flushed or not, independently of other lines. Writes of one line become durable in program
+//!   order. An aligned write of 8 bytes is durable whole or not at all.
+//! - `Page`: each 512-byte sector is old, new, or garbage, independently of other sectors. A
+//!   greater length may be durable without the bytes, and the bytes without the length.
 //!
-//! A failed fence leaves unknown what is durable, and a later one that succeeds proves nothing: whoever gets the error must
-//! stop writing (fsync's errors are reported once and the pages are then marked clean: Rebello et al., ATC 2020).
+//! A failed fence leaves the durable state unknown, and a later one that succeeds proves nothing. A
+//! caller that gets the error must stop writing (fsync's errors are reported once and the pages are
+//! then marked clean: Rebello et al., ATC 2020).
 
 #[cfg(any(test, feature = "crash-testing"))]
 pub mod conformance;
@@ -51,16 +55,17 @@ pub enum Granularity {
     Page,
 }
 
-/// Where bytes are safe, as found out when the medium was opened.
+/// The domain in which bytes are safe, detected when the medium is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// Nowhere: they are lost with the process.
+    /// None: bytes are lost with the process.
     Process,
-    /// In the operating system's memory: they outlive the process, not the machine. `/dev/shm` is such a place.
+    /// The operating system's memory: bytes outlive the process, not the machine. `/dev/shm` is an
+    /// example.
     System,
-    /// On the device, once flushed and fenced.
+    /// The device, once bytes are flushed and fenced.
     Device,
-    /// In the processor's caches already (eADR): flushing is needless, fencing is not.
+    /// The processor's caches (eADR): flushing is needless, fencing is not.
     Caches,
 }
 
@@ -75,65 +80,70 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Bytes by position that survive a crash. May be used from many threads at once; who writes a range must keep others from
-/// reading or writing it meanwhile.
+/// Bytes by position that survive a crash. May be used from many threads at once. A writer of a
+/// range must keep other threads from reading or writing it meanwhile.
 pub trait Medium: Send + Sync + fmt::Debug {
-    /// What it is called in messages: a path.
+    /// Returns the name used in messages: a path.
     fn name(&self) -> &str;
 
-    /// The unit in which bytes become durable.
+    /// Returns the unit in which bytes become durable.
     fn granularity(&self) -> Granularity;
 
-    /// Where bytes are safe.
+    /// Returns the domain in which bytes are safe.
     fn domain(&self) -> Domain;
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether it has no bytes at all.
+    /// Returns true if it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes it `len` bytes long, which is not less than it is; new bytes read as zeros. The length is durable on return.
+    /// Extends it to `len` bytes, which is not less than its length. New bytes read as zeros. The
+    /// length is durable on return.
     ///
     /// # Errors
-    /// [`Error::Full`](crate::Error::Full) if there is no room, and nothing has changed.
+    /// [`Error::Full`](crate::Error::Full) if there is no space. Nothing has changed.
     fn grow(&self, len: u64) -> Result<()>;
 
     /// Reads exactly `into.len()` bytes at `at`, the volatile ones included.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if it ends before, [`Error::Io`](crate::Error::Io) with the offset.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if it ends before, [`Error::Io`](crate::Error::Io)
+    /// with the offset.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 
     /// Writes `bytes` at `at`, within its length. They are volatile.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if it ends before, [`Error::Io`](crate::Error::Io) with the offset.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) or [`Error::Io`](crate::Error::Io) if it ends
+    /// before, [`Error::Io`](crate::Error::Io) with the offset.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Begins to make `len` bytes at `at` durable: whole lines. Files have nothing to do.
+    /// Begins to make `len` bytes at `at` durable, in whole lines. Does nothing on files.
     fn flush(&self, at: u64, len: usize) -> Result<()>;
 
-    /// Waits until what was flushed (on a `Page` medium: written) is durable.
+    /// Waits until all flushed bytes (on a `Page` medium: all written bytes) are durable.
     fn fence(&self) -> Result<()>;
 
-    /// The name that its bytes are found by again, if they have one: a writer looks at it before it acknowledges anything.
+    /// Returns the name that leads to its bytes, if it has one. A writer checks it before each
+    /// acknowledgement.
     fn named(&self) -> Option<&NamedFile> {
         None
     }
 
-    /// Makes reads return what is durable, and no bytes that a failed fence left in memory only. Recovery begins with it.
+    /// Makes reads return the durable bytes, and none that a failed fence left in memory only.
+    /// Recovery begins with it.
     fn settle(&self) -> Result<()> {
         self.fence()
     }
 }
 
-/// Where `len` bytes at `at` lie in memory of `total` bytes.
+/// Returns the range of `len` bytes at `at` in memory of `total` bytes.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it ends before.
+/// [`Error::Corrupt`] if the memory ends before.
 pub(crate) fn range(object: &str, at: u64, len: usize, total: usize) -> Result<Range<usize>> {
     let range = usize::try_from(at).ok().and_then(|from| Some(from..from.checked_add(len)?));
     range.filter(|range| range.end <= total).ok_or_else(|| {

@@ -1,12 +1,14 @@
-//! The name of an open file, and whether it still leads to the file.
+//! The name of an open file, and the check that it still leads to the file.
 //!
-//! An open descriptor outlives the name: after `rm`, or after another file was renamed over it, writes and syncs succeed and
-//! nothing of them is ever found again. A writer therefore looks at the name before it acknowledges anything.
+//! An open descriptor outlives the name. After `rm`, or after another file was renamed over it,
+//! writes and syncs succeed, and their data is never found again. A writer therefore checks the
+//! name before each acknowledgement.
 //!
-//! The directory is kept open and the name is looked up in it, so that a directory that moves does not matter.
+//! The directory is kept open and the name is looked up in it, so that a directory may move.
 //!
-//! A file that can be [watched](super::watch) is looked at again after an event, and otherwise every 100 ms: a mount that hides a
-//! directory, and bytes written by a program that had the file open before, are no events.
+//! A file that can be [watched](super::watch) is checked again after an event, and otherwise every
+//! 100 ms: a mount that hides a directory, and bytes written by a program that had the file open
+//! before, are no events.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,13 +23,13 @@ use rustix::io::Errno;
 use super::watch::{Moment, Report, Watch};
 use crate::{Error, Result};
 
-/// Device and inode: what a file is, whatever its name.
+/// Device and inode: the identity of a file, independent of its name.
 type Identity = (u64, u64);
 
-/// The longest time that a watched file is not looked at.
+/// The longest time between two checks of a watched file.
 const LONGEST_UNSEEN: Duration = Duration::from_millis(100);
 
-/// What has happened to a file whose name is not there.
+/// The description of a file whose name does not exist any more.
 const GONE: &str = "removed, or given another name,";
 
 /// An open file's name in its directory.
@@ -38,33 +40,33 @@ pub struct NamedFile {
     directory: OwnedFd,
     name: OsString,
     file: Identity,
-    /// The symbolic link that the name was when the file was opened through it.
+    /// The symbolic link through which the file was opened, if any.
     link: Option<Identity>,
     /// The file, if its contents are checked as well.
     descriptor: Option<OwnedFd>,
     watch: Option<Watch>,
-    /// The last look that found all in order, if there is a watch.
+    /// The last check that succeeded, if there is a watch.
     seen: Mutex<Option<Seen>>,
 }
 
-/// A look that found a file with its name.
+/// A check that succeeded.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The number of events before it.
+    /// The number of events before the check.
     changes: u64,
     at: Instant,
 }
 
 impl NamedFile {
-    /// The name `path` of `file`, which was opened by it. Directories are files as well.
+    /// Returns the name `path` of `file`, which was opened by it. Works for directories, too.
     ///
     /// # Errors
-    /// What the system says of the directory or the file.
+    /// The system's error for the directory or the file.
     pub fn new(path: &Path, file: impl AsFd) -> io::Result<Self> {
         Self::watched(path, file, Report::Links)
     }
 
-    /// The same of a file whose contents are checked as well.
+    /// Returns the name of a file whose contents are checked as well.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -91,15 +93,15 @@ impl NamedFile {
         Ok(Self { path, directory, name, file, link, descriptor: None, watch, seen })
     }
 
-    /// Whether the name leads to the file, and the file has `bytes` at least.
+    /// Checks that the name leads to the file, and that the file has at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::Displaced`] if not; [`Error::Io`] if the system does not tell.
+    /// [`Error::Displaced`] if not; [`Error::Io`] if the system call fails.
     pub fn check(&self, bytes: u64) -> Result<()> {
         self.check_at(Moment::now(), bytes)
     }
 
-    /// The same, given what the system has reported.
+    /// Checks as [`check`](Self::check) does, given the events up to `now`.
     ///
     /// # Errors
     /// As of [`check`](Self::check).
@@ -115,23 +117,23 @@ impl NamedFile {
         Ok(())
     }
 
-    /// Returns true if the system reports no change since the last look that found all in order.
+    /// Returns true if the system reports no event since the last check that succeeded.
     pub fn is_unchanged(&self, now: Moment) -> bool {
         let Some(changes) = now.changes.filter(|_| self.watch.is_some()) else { return false };
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.is_some_and(|seen| seen.changes == changes && now.at.saturating_duration_since(seen.at) < LONGEST_UNSEEN)
     }
 
-    /// Notes that all was in order, after the system had reported `now`.
+    /// Records a check that succeeded, with the events before it.
     fn saw(&self, now: Moment) {
         let seen = now.changes.map(|changes| Seen { changes, at: now.at });
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
-    /// Checks the length of the open file, which the system reports no change of.
+    /// Checks the length of the open file. A program may cut a file by its path, without an event.
     fn check_open_length(&self, bytes: u64) -> Result<()> {
         let Some(descriptor) = self.descriptor.as_ref().filter(|_| bytes > 0) else { return Ok(()) };
-        // Cheaper than a stat. The offset is of no use: reads and writes have positions of their own.
+        // This is cheaper than a stat. Reads and writes have positions of their own, so the offset is unused.
         match rustix::fs::seek(descriptor, SeekFrom::End(0)) {
             Ok(len) if len < bytes => Err(self.cut(bytes, len)),
             Ok(_) => Ok(()),
@@ -139,7 +141,7 @@ impl NamedFile {
         }
     }
 
-    /// Whether the name leads to this file or to none: another one must not have it.
+    /// Checks that the name leads to this file or to none: another file must not have it.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -147,7 +149,7 @@ impl NamedFile {
         if self.is_unchanged(now) {
             return Ok(());
         }
-        // A name that is given to another file is no event of this one.
+        // If another file gets the name, this file has no event: the result is not recorded.
         let Some(named) = self.look(AtFlags::SYMLINK_NOFOLLOW)? else { return Ok(()) };
         self.check_named(&named, 0)?;
         self.saw(now);
@@ -177,12 +179,12 @@ impl NamedFile {
         self.displaced(&format!("cut from {bytes} bytes to {len}"))
     }
 
-    /// The error of a file to which `what` has happened.
+    /// Returns the error of a file that has changed as `what` describes.
     pub(crate) fn displaced(&self, what: &str) -> Error {
         Error::Displaced { object: self.path.clone(), what: what.into() }
     }
 
-    /// What the name leads to; `None` if there is no such name.
+    /// Returns the status of the named file, or `None` if the name does not exist.
     fn look(&self, flags: AtFlags) -> Result<Option<Stat>> {
         loop {
             match rustix::fs::statat(&self.directory, &self.name, flags) {

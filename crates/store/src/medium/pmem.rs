@@ -1,15 +1,16 @@
-//! A file that is mapped: persistent memory where the file system gives it, and a stand-in for it anywhere else.
+//! A mapped file: persistent memory if the file system provides it, otherwise an emulation of it.
 //!
-//! A file on a DAX file system, or a device of `device-dax`, is mapped with `MAP_SYNC`: stores go to the device's memory, and lines that
-//! were flushed and fenced are durable without a system call. Other files are mapped only if the caller allows
-//! [`Emulation::Allowed`]: the same instructions run, but what they make durable is the system's memory, and
-//! [`domain`](Medium::domain) says so.
+//! A file on a DAX file system, or a device of `device-dax`, is mapped with `MAP_SYNC`. Stores go
+//! to the device's memory, and lines that were flushed and fenced are durable without a system
+//! call. Other files are mapped only if the caller passes [`Emulation::Allowed`]. The same
+//! instructions run, but they make bytes durable in the system's memory only, which
+//! [`domain`](Medium::domain) reports.
 //!
-//! Guarantees: bytes are stored as aligned words of 8 bytes, in ascending order, which is what the models of crashes assume. A
-//! growing file keeps its address, so that readers need no lock.
+//! Guarantees: bytes are stored as aligned words of 8 bytes, in ascending order, which the crash
+//! models assume. A growing file keeps its address, so that readers need no lock.
 //!
-//! Not guaranteed: memory of the device that fails (poison) ends the process with `SIGBUS`. So does cutting off a file that
-//! is mapped.
+//! Not guaranteed: failed memory of the device (poison) ends the process with `SIGBUS`. So does
+//! truncation of a mapped file.
 
 mod copy;
 mod flush;
@@ -32,30 +33,31 @@ use super::{Domain, Granularity, Medium, NamedFile};
 use crate::{Error, Result};
 use flush::Flusher;
 
-/// Addresses that are set aside for a file to grow into; less if the system does not give so many.
+/// The bytes of address space reserved for a file to grow into, or less if the system does not
+/// provide that much.
 const MOST_RESERVED_BYTES: usize = 1 << 40;
-/// Fewer are not worth it.
+/// The minimum reservation.
 const LEAST_RESERVED_BYTES: usize = 1 << 30;
 /// Devices are mapped in pages of this size.
 const ALIGNMENT_BYTES: usize = 2 << 20;
 const SYSTEM_PAGE_BYTES: usize = 4096;
 const NEW_FILE_MODE: u32 = 0o644;
 
-/// May a file be mapped whose bytes are only as safe as the system's memory?
+/// The permission to map a file whose bytes are only as safe as the system's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulation {
-    /// No: it is an error.
+    /// Such a file is an error.
     Refused,
-    /// Yes.
+    /// Such a file is mapped.
     Allowed,
 }
 
-/// How a file is mapped.
+/// The kind of the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mapping {
-    /// Its bytes are the device's.
+    /// The bytes are the device's.
     Synchronous,
-    /// Its bytes are the system's.
+    /// The bytes are the system's.
     Shared,
 }
 
@@ -67,9 +69,9 @@ pub struct Pmem {
     named: NamedFile,
     base: NonNull<u8>,
     reserved_bytes: usize,
-    /// Bytes that may be used. It only grows, after what is new was mapped.
+    /// The number of usable bytes. It only grows, after the new bytes were mapped.
     len: AtomicUsize,
-    /// Held while it grows.
+    /// Held while the file grows.
     growing: Mutex<()>,
     mapping: Mapping,
     protection: ProtFlags,
@@ -78,21 +80,22 @@ pub struct Pmem {
     flusher: Flusher,
 }
 
-// SAFETY: the mapping is plain memory that lives as long as this does; all access goes through atomic words and bytes.
+// SAFETY: the mapping is plain memory that lives as long as this value; all access goes through
+// atomic words and bytes.
 unsafe impl Send for Pmem {}
 // SAFETY: as above; `len` is published after the bytes below it were mapped.
 unsafe impl Sync for Pmem {}
 
 impl Pmem {
-    /// Makes a file that was not there.
+    /// Creates a file that did not exist.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the system said; [`Error::Invalid`] if this would be emulation, and that is refused. The file
-    /// is removed again.
+    /// [`Error::Io`] with the system's error; [`Error::Invalid`] if this would be emulation, and
+    /// that is refused. The file is removed again in that case.
     pub fn create(path: &Path, emulation: Emulation) -> Result<Self> {
         let created = Self::with_flags(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, emulation);
         if matches!(created, Err(Error::Invalid(_))) {
-            // The reason for the refusal counts for more than an empty file that stays.
+            // The reason for the refusal is more important than an empty file that stays.
             let _ = fs::remove_file(path);
         }
         let created = created?;
@@ -103,7 +106,7 @@ impl Pmem {
         Ok(created)
     }
 
-    /// Opens a file or device that is there, for reading and writing.
+    /// Opens an existing file or device, for reading and writing.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -111,7 +114,7 @@ impl Pmem {
         Self::with_flags(path, OFlags::RDWR, emulation)
     }
 
-    /// Opens a file or device that is there, for reading: writes are refused.
+    /// Opens an existing file or device, for reading: writes are refused.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -119,7 +122,8 @@ impl Pmem {
         Self::with_flags(path, OFlags::RDONLY, emulation)
     }
 
-    /// Whether files in the directory of `path` are persistent memory: found out by mapping one that has no name.
+    /// Returns true if files in the directory of `path` are persistent memory. Tries to map a file
+    /// without a name.
     #[must_use]
     pub fn is_persistent(path: &Path) -> bool {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -127,7 +131,8 @@ impl Pmem {
             let file = rustix::fs::open(directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR)?;
             rustix::fs::ftruncate(&file, SYSTEM_PAGE_BYTES as u64)?;
             let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-            // SAFETY: at an address that the system chooses; nothing refers to it but the next line, which gives it up.
+            // SAFETY: at an address that the system chooses; nothing refers to it but the next
+            // line, which unmaps it.
             let mapped =
                 unsafe { rustix::mm::mmap(ptr::null_mut(), SYSTEM_PAGE_BYTES, ProtFlags::READ, flags, &file, 0)? };
             // SAFETY: it was mapped just now.
@@ -164,7 +169,8 @@ impl Pmem {
             is_device,
             flusher: Flusher::of_processor(),
         };
-        // The first byte tells what the file system gives, even of an empty file: nothing beyond its end is touched.
+        // The first byte shows what the file system provides, even for an empty file: nothing
+        // beyond the end is accessed.
         match pmem.map(0, len.max(1)) {
             Ok(()) if caches_are_safe() => {
                 pmem.domain = Domain::Caches;
@@ -190,13 +196,14 @@ impl Pmem {
         Ok(pmem)
     }
 
-    /// Allocates what a copy of the file may have left out: a store into a hole that finds no room would end the process.
+    /// Allocates blocks that a copy of the file may have left out: a store into a hole without
+    /// space would end the process.
     fn fill_holes(&self, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.descriptor, FallocateFlags::empty(), 0, len as u64) {
-            // Where blocks cannot be asked for, there is no telling.
+            // If the file system does not support allocation, holes are not detected.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(source @ (Errno::NOSPC | Errno::DQUOT)) => Err(Error::Full {
                 object: self.name.clone(),
@@ -206,7 +213,7 @@ impl Pmem {
         }
     }
 
-    /// The instruction by which lines are flushed.
+    /// Returns the name of the instruction that flushes lines.
     #[must_use]
     pub fn flushes_with(&self) -> &'static str {
         self.flusher.name()
@@ -226,7 +233,8 @@ impl Pmem {
             Mapping::Synchronous => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             Mapping::Shared => MapFlags::SHARED,
         };
-        // SAFETY: `from .. to` is within the addresses that were set aside for this alone, and beyond what was mapped before.
+        // SAFETY: `from .. to` is within the addresses reserved for this mapping alone, and beyond
+        // the mapped ones.
         unsafe {
             let address = self.base.as_ptr().add(from).cast::<c_void>();
             rustix::mm::mmap(
@@ -241,17 +249,18 @@ impl Pmem {
         Ok(())
     }
 
-    /// The address of bytes that are within the length.
+    /// Returns the address of bytes that are within the length.
     fn at(&self, at: u64, len: usize) -> Result<*mut u8> {
         let range = super::range(&self.name, at, len, self.len.load(Ordering::Acquire))?;
-        // SAFETY: within what is mapped.
+        // SAFETY: within the mapped bytes.
         Ok(unsafe { self.base.as_ptr().add(range.start) })
     }
 }
 
 impl Drop for Pmem {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more. Should it fail, the addresses stay taken until the process ends.
+        // SAFETY: nothing refers to it any more. If it fails, the addresses stay reserved until the
+        // process ends.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.reserved_bytes) };
     }
 }
@@ -290,11 +299,12 @@ impl Medium for Pmem {
             return Err(full(format!("it can have {most} bytes at most, and {len} are asked for")));
         }
         let failed = |source: Errno| Error::io(format!("grow, from {old} to {len} bytes,"), &self.name, source);
-        // Allocated at once: a store into a hole that finds no room would end the process.
+        // Allocated at once: a store into a hole without space would end the process.
         match rustix::fs::fallocate(&self.descriptor, FallocateFlags::empty(), old as u64, (new - old) as u64) {
             Ok(()) => {}
             Err(source @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                // Part of it may have been allocated. If that cannot be undone, the file is longer and no one relies on it.
+                // A part may have been allocated. If truncation fails too, the file is longer, and
+                // no code relies on its length.
                 let _ = rustix::fs::ftruncate(&self.descriptor, old as u64);
                 return Err(full(format!(
                     "the file system has no room for it to grow from {old} to {len} bytes ({source})"
@@ -337,7 +347,7 @@ impl Medium for Pmem {
     }
 }
 
-/// Sets addresses aside, of which nothing can be read yet.
+/// Reserves addresses, which are not readable yet.
 fn reserve(len: usize) -> rustix::io::Result<(NonNull<u8>, usize)> {
     let mut bytes = MOST_RESERVED_BYTES;
     loop {
@@ -354,7 +364,8 @@ fn reserve(len: usize) -> rustix::io::Result<(NonNull<u8>, usize)> {
         match reserved {
             Ok(address) => {
                 let skipped = address.align_offset(ALIGNMENT_BYTES);
-                // SAFETY: what is before and after the aligned part was mapped just now, and nothing refers to it.
+                // SAFETY: the parts before and after the aligned part were mapped just now, and
+                // nothing refers to them.
                 unsafe {
                     let aligned = address.cast::<u8>().add(skipped);
                     if skipped > 0 {
@@ -370,7 +381,7 @@ fn reserve(len: usize) -> rustix::io::Result<(NonNull<u8>, usize)> {
     }
 }
 
-/// The length of a device, which is no file's.
+/// Returns the length of a device, which its file status does not have.
 fn device_len(name: &str, number: u64) -> Result<usize> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let path = format!("/sys/dev/char/{major}:{minor}/size");
@@ -382,7 +393,8 @@ fn device_len(name: &str, number: u64) -> Result<usize> {
     })
 }
 
-/// Whether all persistent memory of this machine keeps what is in the processor's caches (eADR).
+/// Returns true if all persistent memory of this machine preserves the contents of the processor's
+/// caches (eADR).
 fn caches_are_safe() -> bool {
     let Ok(devices) = fs::read_dir("/sys/bus/nd/devices") else { return false };
     let domains = devices.flatten().filter(|device| device.file_name().to_string_lossy().starts_with("region"));
@@ -400,7 +412,8 @@ mod tests {
         directory.path().join("store")
     }
 
-    /// In the system's memory if there is such a file system, otherwise on an ordinary one: the code is the same.
+    /// Returns a directory in the system's memory if there is such a file system, otherwise on an
+    /// ordinary one: the code is the same.
     fn directory() -> tempfile::TempDir {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
     }

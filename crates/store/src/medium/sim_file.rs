@@ -1,13 +1,15 @@
-//! A simulated file, and the model of what a crash leaves of it.
+//! A simulated file, and the model of its state after a crash.
 //!
-//! [`SimFile`] behaves like a file and records what it was asked. [`SectorDurability`] keeps the durable bytes apart. Of each
-//! sector of 512 bytes that was written since the last fence, a crash leaves, independently of all others: what was durable, any
-//! version written since, or garbage. That is more than disks do, and is what they may do. Growing is durable on return, and a
-//! crash within leaves the old length or the new one.
+//! [`SimFile`] behaves like a file and records its operations. [`SectorDurability`] keeps the
+//! durable bytes apart. For each sector of 512 bytes written since the last fence, a crash leaves,
+//! independently of all others: the durable version, any version written since, or garbage. That is
+//! more than disks do in practice, but no more than they may do. Growth is durable on return, and a
+//! crash within it leaves the old length or the new one.
 //!
-//! A fence may fail ([`SimFile::fail_fence`]). What it should have made durable has then reached the device, or not, sector by
-//! sector; the program goes on to read it; and no later fence writes it, since the system takes it for written. Only
-//! [`settle`](Medium::settle) shows what the device has.
+//! A fence may fail ([`SimFile::fail_fence`]). The bytes that it should have made durable have then
+//! reached the device, or not, sector by sector. The program continues to read them. No later fence
+//! writes them, since the system considers them written. Only [`settle`](Medium::settle) shows the
+//! bytes of the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,39 +21,39 @@ use crate::{Error, Result};
 
 const SECTOR_BYTES: usize = 512;
 const SECTOR_WORDS: u64 = SECTOR_BYTES as u64 / 8;
-/// Sectors that a program usually writes together.
+/// The number of sectors that a program usually writes together.
 const PAGE_SECTORS: u64 = 8;
 
 type Sector = [u8; SECTOR_BYTES];
 
-/// A file that records what is done to it.
+/// A file that records its operations.
 #[derive(Debug)]
 pub struct SimFile {
     recording: Recording,
     device: Mutex<Device>,
 }
 
-/// What the device has, as far as it matters to who goes on after a failure.
+/// The state of the device, as far as it matters to a program that continues after a failure.
 #[derive(Debug)]
 struct Device {
     durable: CrashImage,
-    /// Sectors that the next fence makes durable.
+    /// The sectors that the next fence makes durable.
     pending: BTreeSet<u64>,
     fences: u64,
-    /// The number of the fence that fails, and what decides which sectors it loses.
+    /// The number of the fence that fails, and the random numbers that select the sectors it loses.
     failure: Option<(u64, Random)>,
-    /// Sectors that a failed fence may have lost, and that were not written since.
+    /// The sectors that a failed fence may have lost, and that were not written since.
     doubtful: BTreeSet<u64>,
 }
 
 impl SimFile {
-    /// A file that holds `image` and keeps a trace.
+    /// Creates a file that holds `image` and keeps a trace.
     #[must_use]
     pub fn recording(image: CrashImage) -> Self {
         Self::with(image, true)
     }
 
-    /// A file that holds `image`, without a trace.
+    /// Creates a file that holds `image`, without a trace.
     #[must_use]
     pub fn quiet(image: CrashImage) -> Self {
         Self::with(image, false)
@@ -68,23 +70,23 @@ impl SimFile {
         Self { recording: Recording::new(image, with_trace), device: Mutex::new(device) }
     }
 
-    /// The same with room for no more than `room` bytes.
+    /// Limits the file to `room` bytes.
     #[must_use]
     pub fn with_room(self, room: u64) -> Self {
         Self { recording: self.recording.with_room(room), ..self }
     }
 
-    /// Lets the fence number `fence`, from 1, fail; `seed` says which sectors it loses.
+    /// Makes fence number `fence`, from 1, fail. `seed` selects the sectors that it loses.
     pub fn fail_fence(&self, fence: u64, seed: u64) {
         self.device().failure = Some((fence, Random::new(seed)));
     }
 
-    /// Fences so far.
+    /// Returns the number of fences so far.
     pub fn fences(&self) -> u64 {
         self.device().fences
     }
 
-    /// What was recorded, and what the program sees.
+    /// Returns the recording, and the bytes that the program sees.
     #[must_use]
     pub fn record(&self) -> &Recording {
         &self.recording
@@ -160,7 +162,8 @@ impl Medium for SimFile {
     fn settle(&self) -> Result<()> {
         self.fence()?;
         let mut device = self.device();
-        // In the trace, what was in doubt is written over with what the device has: that is what there is from now on.
+        // In the trace, the device's bytes overwrite the doubtful ones: they are the valid ones
+        // from now on.
         for sector in std::mem::take(&mut device.doubtful) {
             let durable = read_sector(&device.durable, sector);
             self.recording.record(Event::Write { at: sector * SECTOR_BYTES as u64, bytes: durable.to_vec() });
@@ -170,26 +173,28 @@ impl Medium for SimFile {
     }
 }
 
-/// The model: of each sector, one of several versions.
+/// The model: for each sector, one of several versions.
 #[derive(Clone, Debug)]
 pub struct SectorDurability {
     durable: CrashImage,
-    /// Of `durable`.
+    /// The hash of `durable`.
     hash: u64,
-    /// Sectors of which it is not known what a crash leaves.
+    /// The sectors whose state after a crash is not determined.
     open: BTreeMap<u64, Versions>,
-    /// Sectors that the last event wrote, with the number of versions that each had before.
+    /// The sectors that the last event wrote, with the number of versions that each had before.
     fresh: BTreeMap<u64, usize>,
-    /// Whether the last event leaves an image that could not be left before, even if it wrote nothing.
+    /// True if the last event allows an image that was not possible before, even if it wrote
+    /// nothing.
     moved: bool,
 }
 
-/// What may be left of a sector.
+/// The possible versions of a sector.
 #[derive(Clone, Debug)]
 struct Versions {
-    /// First what was durable, then garbage, then what was written, in that order. With what each adds to the hash.
+    /// The durable version first, then garbage, then the written versions, in that order. Each has
+    /// its contribution to the hash.
     all: Vec<(Sector, u64)>,
-    /// The next fence makes the last one durable.
+    /// True if the next fence makes the last version durable.
     is_pending: bool,
 }
 
@@ -212,7 +217,7 @@ impl SectorDurability {
                 let garbage = garbage(sector);
                 versions.all.push((garbage, delta(&garbage)));
             }
-            // What is written again as it is durable adds only the garbage that a torn write leaves.
+            // A rewrite of the durable bytes adds only the garbage of a torn write.
             versions.all.push((new, delta(&new)));
             versions.is_pending = true;
             self.fresh.insert(sector, before);
@@ -260,7 +265,7 @@ impl Durability for SectorDurability {
                 self.durable.set_len(*len);
                 self.moved = true;
             }
-            // What could be left before is to be judged by other rules now.
+            // Images that were possible before are judged by other rules now.
             Event::Mark(_) => self.moved = true,
         }
     }
@@ -284,7 +289,8 @@ impl Durability for SectorDurability {
         chosen.deviations(visit);
         for i in 0..limits.samples {
             for (version, choice) in chosen.versions.iter_mut().zip(&choices) {
-                // Half of the samples have nearly all of what was written: most of a commit's sectors, but for one or two.
+                // Half of the samples have nearly all written sectors: most of a commit's sectors,
+                // except one or two.
                 let newest = i % 2 == 0 && random.below(choices.len() as u64) > 0;
                 *version = if newest { choice.newest() } else { random.below(choice.count as u64) as usize };
             }
@@ -294,13 +300,13 @@ impl Durability for SectorDurability {
     }
 }
 
-/// What may be left of one sector.
+/// The possible versions of one sector.
 struct Choice<'a> {
     sector: u64,
     versions: &'a [(Sector, u64)],
-    /// Versions that differ: the first so many.
+    /// The number of versions, from the first, that differ.
     count: usize,
-    /// Versions from here on are the last event's.
+    /// Versions from this index on are the last event's.
     fresh_from: usize,
 }
 
@@ -318,7 +324,7 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// The next combination, in the order of an odometer; `false` after the last.
+    /// Advances to the next combination, in the order of an odometer. Returns false after the last.
     fn advance(&mut self) -> bool {
         for (version, choice) in self.versions.iter_mut().zip(self.choices) {
             *version += 1;
@@ -330,7 +336,8 @@ impl Chosen<'_> {
         false
     }
 
-    /// Each page as it was, or as it was last written: all combinations, if there are no more than `most`.
+    /// Visits all combinations of pages, each as it was or as it was last written, if there are no
+    /// more than `most`.
     fn pages(&mut self, most: u64, visit: &mut dyn FnMut(&dyn Candidate)) {
         let mut pages: Vec<u64> = self.choices.iter().map(|choice| choice.sector / PAGE_SECTORS).collect();
         pages.dedup();
@@ -346,7 +353,8 @@ impl Chosen<'_> {
         }
     }
 
-    /// Nothing of what was written, all of it, and what differs from either in one sector.
+    /// Visits the images with none of the writes, with all of them, and those that differ from
+    /// either in one sector.
     fn deviations(&mut self, visit: &mut dyn FnMut(&dyn Candidate)) {
         let choices = self.choices;
         for all in [false, true] {
@@ -374,7 +382,7 @@ impl Chosen<'_> {
 impl Candidate for Chosen<'_> {
     fn hash(&self) -> u64 {
         let deltas = self.choices.iter().zip(&self.versions).map(|(choice, version)| choice.versions[*version].1);
-        // An image that is longer by zeros is another one.
+        // An image that is longer by zeros is a different one.
         deltas.fold(self.model.hash, u64::wrapping_add) ^ mix(self.model.durable.len())
     }
 
@@ -389,7 +397,7 @@ impl Candidate for Chosen<'_> {
     }
 }
 
-/// The sectors that `len` bytes at `at` lie in.
+/// Returns the sectors that contain `len` bytes at `at`.
 fn sectors(at: u64, len: usize) -> std::ops::Range<u64> {
     let sector = SECTOR_BYTES as u64;
     if len == 0 { 0..0 } else { at / sector..(at + len as u64).div_ceil(sector) }
@@ -434,7 +442,8 @@ mod tests {
         empty
     }
 
-    /// The first bytes of sectors 0, 1 and 2 in the images that a crash at the very end can leave; 255 is garbage.
+    /// Returns the first bytes of sectors 0, 1 and 2 in the images that a crash at the very end can
+    /// leave; 255 is garbage.
     fn left_by(run: impl Fn(&SimFile)) -> BTreeSet<[u8; 3]> {
         let medium = SimFile::recording(empty());
         run(&medium);

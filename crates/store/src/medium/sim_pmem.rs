@@ -1,13 +1,14 @@
-//! Simulated persistent memory, and the model of what a crash leaves of it.
+//! Simulated persistent memory, and the model of its state after a crash.
 //!
-//! [`SimPmem`] behaves like memory and records what it was asked. [`LineDurability`] keeps the durable image apart: per *unit*
-//! the stores since it was last confirmed durable, in program order, and how many of them were flushed. A fence confirms those.
-//! A crash leaves of each unit, independently of the others, its confirmed bytes with any prefix of its stores, flushed or not: a
-//! cache may evict a line at any time.
+//! [`SimPmem`] behaves like memory and records its operations. [`LineDurability`] keeps the durable
+//! image apart. For each *unit* it has the stores since the unit was last confirmed durable, in
+//! program order, and the number of flushed ones. A fence confirms those. A crash leaves each unit,
+//! independently of the others, with its confirmed bytes and any prefix of its stores, flushed or
+//! not: a cache may evict a line at any time.
 //!
-//! A store is of 8 bytes: greater writes are made of several, in ascending order. In the **strong** model a unit is a line
-//! of 64 bytes, whose stores become durable in order (x86-64). In the **weak** one it is a word of 8 bytes: any subset of
-//! a line's words may be durable, in any order.
+//! A store has 8 bytes: larger writes consist of several, in ascending order. In the **strong**
+//! model a unit is a line of 64 bytes, whose stores become durable in order (x86-64). In the
+//! **weak** one it is a word of 8 bytes: any subset of a line's words may be durable, in any order.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +20,32 @@ use crate::explore::{Candidate, Coverage, CrashImage, Durability, Event, Limits,
 const WORD_BYTES: u64 = 8;
 const LINE_WORDS: u64 = LINE_BYTES as u64 / WORD_BYTES;
 
-/// Memory that records what is done to it.
+/// Memory that records its operations.
 #[derive(Debug)]
 pub struct SimPmem {
     recording: Recording,
 }
 
 impl SimPmem {
-    /// Memory that holds `image` and keeps a trace.
+    /// Creates memory that holds `image` and keeps a trace.
     #[must_use]
     pub fn recording(image: CrashImage) -> Self {
         Self { recording: Recording::new(image, true) }
     }
 
-    /// Memory that holds `image`, without a trace.
+    /// Creates memory that holds `image`, without a trace.
     #[must_use]
     pub fn quiet(image: CrashImage) -> Self {
         Self { recording: Recording::new(image, false) }
     }
 
-    /// The same with room for no more than `room` bytes.
+    /// Limits the memory to `room` bytes.
     #[must_use]
     pub fn with_room(self, room: u64) -> Self {
         Self { recording: self.recording.with_room(room) }
     }
 
-    /// What was recorded, and what the program sees.
+    /// Returns the recording, and the bytes that the program sees.
     #[must_use]
     pub fn record(&self) -> &Recording {
         &self.recording
@@ -91,23 +92,24 @@ impl Medium for SimPmem {
     }
 }
 
-/// The strong model: of each line a prefix of its stores.
+/// The strong model: a prefix of the stores of each line.
 pub type LineDurability = Units<LINE_WORDS>;
 
-/// The weak model: of each word a prefix of its stores.
+/// The weak model: a prefix of the stores of each word.
 pub type WordDurability = Units<1>;
 
-/// Units of `WORDS` words: what is durable, and what is on its way there.
+/// Units of `WORDS` words: the durable contents, and the stores not confirmed yet.
 #[derive(Clone, Debug)]
 pub struct Units<const WORDS: u64> {
     durable: CrashImage,
-    /// Of `durable`.
+    /// The hash of `durable`.
     hash: u64,
-    /// Units that have stores which are not confirmed.
+    /// The units that have unconfirmed stores.
     dirty: BTreeMap<u64, Pending>,
-    /// Units that the last event stored to, with the number of stores that each had before it.
+    /// The units that the last event stored to, with the number of stores that each had before it.
     fresh: Vec<(u64, usize)>,
-    /// Whether the last event leaves an image that could not be left before, even if it stored nothing.
+    /// True if the last event allows an image that was not possible before, even if it stored
+    /// nothing.
     moved: bool,
 }
 
@@ -116,7 +118,7 @@ pub struct Units<const WORDS: u64> {
 struct Pending {
     /// Word and value, in program order.
     stores: Vec<(u64, u64)>,
-    /// The first so many were flushed.
+    /// The number of stores, from the first, that were flushed.
     flushed: usize,
 }
 
@@ -137,12 +139,13 @@ impl<const WORDS: u64> Durability for Units<WORDS> {
                 self.durable.set_len(*len);
                 self.moved = true;
             }
-            // What could be left before is to be judged by other rules now.
+            // Images that were possible before are judged by other rules now.
             Event::Mark(_) => self.moved = true,
         }
     }
 
-    /// Images in which at least one store of the last event is durable; all of them if it was none that stores.
+    /// Visits images in which at least one store of the last event is durable, or all images if the
+    /// event does not store.
     fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage {
         if self.fresh.is_empty() && !self.moved {
             return Coverage::Nothing;
@@ -183,7 +186,7 @@ impl<const WORDS: u64> Units<WORDS> {
                 }
             }
             let value = u64::from_le_bytes(value);
-            // A store of what is there already changes no image.
+            // A store of the present value changes no image.
             if value != before {
                 let unit = word / WORDS;
                 let pending = self.dirty.entry(unit).or_default();
@@ -236,7 +239,8 @@ impl<const WORDS: u64> Units<WORDS> {
         Choice { stores: &pending.stores, hashes, fresh_from }
     }
 
-    /// None of what is pending, all of it, and what differs from either in one unit.
+    /// Visits the images with none of the pending stores, with all of them, and those that differ
+    /// from either in one unit.
     fn extremes(&self, chosen: &mut Chosen<'_>, visit: &mut dyn FnMut(&dyn Candidate)) {
         let units = chosen.units;
         for all in [false, true] {
@@ -261,12 +265,12 @@ impl<const WORDS: u64> Units<WORDS> {
     }
 }
 
-/// What a crash may leave of one unit.
+/// The possible states of one unit after a crash.
 struct Choice<'a> {
     stores: &'a [(u64, u64)],
-    /// Per length of the prefix, from 0: what it adds to the hash.
+    /// For each length of the prefix, from 0, its contribution to the hash.
     hashes: Vec<u64>,
-    /// Longer prefixes than this have a store of the last event.
+    /// Prefixes longer than this have a store of the last event.
     fresh_from: usize,
 }
 
@@ -279,7 +283,7 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// The next combination, in the order of an odometer; `false` after the last.
+    /// Advances to the next combination, in the order of an odometer. Returns false after the last.
     fn advance(&mut self) -> bool {
         for (prefix, unit) in self.prefixes.iter_mut().zip(self.units) {
             *prefix += 1;
@@ -323,7 +327,7 @@ mod tests {
         conformance::check(&SimPmem::recording(CrashImage::new()));
     }
 
-    /// The first words of the images that a crash at the very end can leave.
+    /// Returns the first words of the images that a crash at the very end can leave.
     fn left_by<D: Durability>(run: impl Fn(&SimPmem)) -> BTreeSet<Vec<u64>> {
         let mut empty = CrashImage::new();
         empty.set_len(4096);

@@ -1,9 +1,9 @@
-//! Which pages are in use: a bitmap that the writer owns. The lowest free page is handed out first, so that a store shrinks
-//! towards its beginning.
+//! The pages in use: a bitmap that the writer owns. The lowest free page is allocated first, so
+//! that a store shrinks towards its beginning.
 
 use crate::backend::PageNo;
 
-/// Pages in use, as the writer sees them.
+/// The pages in use, as the writer sees them.
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     /// Bit `p % 64` of word `p / 64` is set if page `p` is in use.
@@ -13,7 +13,7 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    /// The pages given are in use, and no others.
+    /// Creates an allocator with exactly these pages in use.
     pub(crate) fn new(in_use: &[PageNo]) -> Self {
         let mut allocator = Self::default();
         for &page in in_use {
@@ -22,7 +22,7 @@ impl Allocator {
         allocator
     }
 
-    /// The lowest free page; `None` if there are no more numbers.
+    /// Takes the lowest free page. Returns `None` if there are no more numbers.
     pub(crate) fn allocate(&mut self) -> Option<PageNo> {
         while self.words.get(self.first_open).is_some_and(|&word| word == u64::MAX) {
             self.first_open += 1;

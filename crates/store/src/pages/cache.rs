@@ -1,14 +1,17 @@
-//! Versions of pages in memory: what is newest, what live snapshots still read, and what was read lately.
+//! Versions of pages in memory: the newest ones, those that live snapshots read, and recently read
+//! ones.
 //!
-//! A page has an entry or none. None: its only version that anybody may ask for is the backend's. An entry is a list of versions,
-//! newest first, each with the commit that made it; a snapshot of commit `c` reads the first that is not younger than `c`.
+//! A page has an entry or none. Without an entry, the backend's version is the only one that can be
+//! requested. An entry is a list of versions, newest first, each with the commit that made it. A
+//! snapshot of commit `c` reads the first version that is not younger than `c`.
 //!
 //! Invariants:
-//! - Before the backend is told to write or free a page, its entry holds the version that goes and the version that comes. So
-//!   nobody asks the backend for a page that a commit under way writes, and whoever asks it gets the one version there is.
-//! - A page is read from the backend under its shard's lock: no commit that writes the page can begin meanwhile, since installing
-//!   its versions needs the lock.
-//! - An entry is evicted only if it holds one version, and that one is durable.
+//! - Before the backend writes or frees a page, the page's entry holds the old version and the new
+//!   one. So no reader requests a page from the backend that a running commit writes, and a request
+//!   to the backend returns the only version.
+//! - A page is read from the backend under its shard's lock. No commit that writes the page can
+//!   begin meanwhile, since the installation of its versions needs the lock.
+//! - An entry is evicted only if it holds one version, and that version is durable.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,21 +21,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::backend::{Backend, Image, PageNo, SLOT_BYTES};
 use crate::{Error, Result};
 
-/// The version of a page that the writer sees.
+/// The commit number with which the writer reads the newest version of a page.
 pub(crate) const NEWEST: u64 = u64::MAX;
 const SHARDS: usize = 64;
-/// How many entries an insertion looks at to find one to evict. Where all of them are in use, the cache is over its bound for a
-/// while rather than slow.
+/// The number of entries that an insertion examines to find one to evict. If all of them are in
+/// use, the cache exceeds its bound for a while rather than being slow.
 const EVICTION_STEPS: usize = 16;
 
-/// Says what is wrong with the bytes of a page, before anybody relies on them.
+/// Verifies the bytes of a page before they are used. The error describes the damage.
 pub(crate) type Verify = fn(&Image) -> std::result::Result<(), String>;
 
-/// What is known of a version.
+/// The contents of a version.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
     Image(Arc<Image>),
-    /// It is the backend's, and too large a transaction made it to have it here.
+    /// The version is on the medium. The transaction that made it was too large to keep it in
+    /// memory.
     OnMedium,
     /// The page was not in use.
     Freed,
@@ -53,7 +57,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The version that a snapshot of commit `at` reads.
+    /// Returns the version that a snapshot of commit `at` reads.
     fn version(&self, at: u64) -> Option<&Version> {
         if self.newest.since <= at {
             return Some(&self.newest);
@@ -99,7 +103,7 @@ impl Shard {
     }
 }
 
-/// By page.
+/// A map by page.
 pub(super) type PageMap<T> = HashMap<PageNo, T, BuildHasherDefault<PageHasher>>;
 
 /// Page numbers are dense: one multiplication spreads them.
@@ -118,13 +122,13 @@ impl Hasher for PageHasher {
     }
 
     fn write_u32(&mut self, page: u32) {
-        // The table takes its tag from the upper bits and its place from the lower ones.
+        // The table takes its tag from the upper bits and the bucket from the lower ones.
         let product = (self.0 ^ u64::from(page)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }
 }
 
-/// What the cache has done since the store was opened.
+/// Counters of the cache since the opening of the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CacheStats {
     pub(crate) misses: u64,
@@ -138,7 +142,7 @@ pub(crate) struct Cache {
     verify: Verify,
     shards: Box<[RwLock<Shard>]>,
     shard_pages: usize,
-    /// The last commit known to be durable; younger versions are not evicted.
+    /// The last commit known to be durable. Younger versions are not evicted.
     durable: AtomicU64,
     misses: AtomicU64,
 }
@@ -154,7 +158,8 @@ impl Cache {
         &self.shards[page.0 as usize % SHARDS]
     }
 
-    /// What a snapshot of commit `at` sees of `page`; `None` if a version that old was given up.
+    /// Returns the version of `page` in a snapshot of commit `at`, or `None` if a version that old
+    /// was discarded.
     pub(crate) fn get(&self, page: PageNo, at: u64) -> Result<Option<Arc<Image>>> {
         {
             let shard = self.shard(page).read().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +201,8 @@ impl Cache {
                 version.held = Held::Image(Arc::clone(&image));
             }
         } else {
-            // Since ever, for all that anybody can ask: were there a snapshot to which it is too young, there would be an entry.
+            // The version counts as made by commit 0: a snapshot that is older than it would imply
+            // an entry.
             shard.add(page, Version { since: 0, held: Held::Image(Arc::clone(&image)) }, Vec::new());
             self.evict(&mut shard);
         }
@@ -223,8 +229,9 @@ impl Cache {
         }
     }
 
-    /// Puts on top what commit `since` made of `page`. `before` is the version that it replaces, if there was one and it is
-    /// known. Returns whether [`prune`](Self::prune) will have something to drop once no snapshot before `since` is left.
+    /// Installs the version of `page` that commit `since` made. `before` is the version that it
+    /// replaces, if there was one and it is known. Returns true if [`prune`](Self::prune) will have
+    /// a version to drop after the last snapshot before `since` has ended.
     pub(crate) fn install(&self, page: PageNo, since: u64, held: Held, before: Option<Arc<Image>>) -> bool {
         let mut shard = self.shard(page).write().unwrap_or_else(PoisonError::into_inner);
         let is_image = matches!(held, Held::Image(_));
@@ -234,7 +241,7 @@ impl Cache {
             if let (Held::OnMedium, Some(image)) = (&replaced.held, before) {
                 replaced.held = Held::Image(image);
             }
-            // What is on the medium is about to be written over there.
+            // A version on the medium is about to be overwritten there.
             if !matches!(replaced.held, Held::OnMedium) {
                 entry.older.insert(0, replaced);
             }
@@ -261,7 +268,7 @@ impl Cache {
         }
     }
 
-    /// Takes back what commits after `durable` made of `page`.
+    /// Rolls back the versions of `page` that commits after `durable` made.
     pub(crate) fn roll_back(&self, page: PageNo, durable: u64) {
         let mut shard = self.shard(page).write().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = shard.entry_mut(page) else { return };
@@ -276,7 +283,7 @@ impl Cache {
         }
     }
 
-    /// Commits up to `commit` are durable: their pages may be evicted.
+    /// Marks commits up to `commit` as durable: their pages may be evicted.
     pub(crate) fn set_durable(&self, commit: u64) {
         self.durable.store(commit, SeqCst);
     }

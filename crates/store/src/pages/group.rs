@@ -1,23 +1,27 @@
 //! Group commit.
 //!
-//! 1. A transaction hands over, under one lock: its versions are installed in the cache, its changes merged into the group that
-//!    waits. Then the writer's place is free, and the next transaction builds on what was handed over.
-//! 2. Whoever waits and finds no leader becomes it: takes the whole group, and commits it as one batch. Meanwhile the next group
-//!    gathers. So under load the number of batches is that of the medium's fences, not that of transactions.
-//!    Where the last batch had several transactions, it first waits a little for as many: those who were in that batch are about
-//!    to hand over again, and would otherwise wait for a batch of their own.
-//! 3. When the batch is durable, snapshots that begin see it, and all who wait for it return.
+//! 1. A transaction hands over under one lock: its versions are installed in the cache, its changes
+//!    merged into the waiting group. Then the writer slot is free, and the next transaction builds
+//!    on the handed-over state.
+//! 2. A waiting thread that finds no leader becomes the leader: it takes the whole group, and
+//!    commits it as one batch. Meanwhile the next group gathers. So under load the number of
+//!    batches is that of the medium's fences, not that of transactions. If the last batch had
+//!    several transactions, the leader first waits briefly for as many. The writers of that batch
+//!    are about to hand over again, and would otherwise wait for a batch of their own.
+//! 3. When the batch is durable, new snapshots see it, and all its waiters return.
 //!
-//! Threads and tasks wait alike, side by side. A task that finds no leader has to lead as well ([`Turn::Flush`]), and does so where
-//! it may block; whoever resigns wakes one that waits for the next batch, if there is any.
+//! Threads and tasks wait side by side. A task that finds no leader has to lead as well
+//! ([`Turn::Flush`]), and does so on a thread that may block. A leader that resigns wakes one task
+//! that waits for the next batch, if there is any.
 //!
-//! If a batch fails, everything handed over and not durable is rolled back, and the open transaction, which is built on it,
-//! fails at its next step (`generation`). If the medium has no room ([`Error::Full`]) nothing of the group has happened, and the
-//! next transaction goes on from what is durable. After any other failure nobody commits any more, and readers go on with the
-//! last state that was acknowledged.
+//! If a batch fails, all handed-over commits that are not durable are rolled back. The open
+//! transaction, which is built on them, fails at its next step (`generation`). If the medium has no
+//! space ([`Error::Full`]) the group has changed nothing, and the next transaction continues from
+//! the durable state. After any other failure no commit succeeds any more, and readers continue
+//! with the last acknowledged state.
 //!
-//! A transaction that outgrows its memory spills to the backend, which allows no commit in between: it leads from then on until it
-//! ends, and keeps the writer's place until it is durable.
+//! A transaction that outgrows its memory spills to the backend, which allows no commit in between.
+//! It leads from then on until it ends, and keeps the writer slot until it is durable.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,29 +37,30 @@ use crate::backend::{Backend, Batch, Content, Image, Lines, PageNo, Room, Write}
 use crate::maintenance::Activity;
 use crate::{Error, Result};
 
-/// A leader waits for others for this part of the time that a batch takes, if they are to be expected. Where a flush takes 85 us, 8
-/// threads on 2 cores need half of that to be woken and to hand over: with an eighth, batches had 5 of them, and were slower.
+/// A leader waits for other transactions, if they are expected, for this part of the time of a
+/// batch. With a flush of 85 us, 8 threads on 2 cores need half of that to wake and to hand over.
+/// With an eighth, batches had 5 of them, and were slower.
 const GATHERING_SHARE: u32 = 2;
 
-/// When a commit returns.
+/// The time at which a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When it is durable.
     #[default]
     Now,
-    /// At once. It becomes durable, and visible to readers, with the next durable commit; a crash before loses it whole. If that
-    /// commit finds no room, this one is lost with it.
+    /// At once. The commit becomes durable, and visible to readers, with the next durable commit. A
+    /// crash before that loses it whole. If that commit finds no space, this one is lost with it.
     Later,
 }
 
-/// How much memory pages may take.
+/// The memory limits of pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clean pages, in bytes.
+    /// The limit of clean pages, in bytes.
     pub(crate) cache_bytes: usize,
-    /// Pages that the open transaction has changed, in bytes.
+    /// The limit of pages that the open transaction has changed, in bytes.
     pub(crate) transaction_bytes: usize,
-    /// Versions kept for readers, in bytes.
+    /// The limit of versions kept for readers, in bytes.
     pub(crate) version_bytes: usize,
 }
 
@@ -71,20 +76,22 @@ pub(crate) struct Pages {
     commits: Mutex<Commits>,
     commits_changed: Condvar,
     handed_over: Condvar,
-    /// How often handed-over commits were rolled back. Changes under the lock of `commits`.
+    /// The number of roll-backs of handed-over commits. Changes under the lock of `commits`.
     generation: AtomicU64,
-    /// How often that was for lack of room, so that it is known what is durable. Changes with it.
+    /// The number of roll-backs for lack of space, after which the durable state is known. Changes
+    /// with `generation`.
     epoch: AtomicU64,
     activity: Activity,
 }
 
-/// The writer's place.
+/// The writer slot.
 #[derive(Debug)]
 struct Writer {
     is_taken: bool,
-    /// Threads that wait for it: without any, nobody is woken, which is a call of the system.
+    /// The number of threads that wait for the slot. Without any, the system call to wake one is
+    /// skipped.
     waiting: usize,
-    /// Pages in use, and the generation that they belong to; `None` while the writer has it.
+    /// The pages in use, and the generation that they belong to. `None` while the writer has them.
     allocator: Option<(u64, Allocator)>,
 }
 
@@ -93,12 +100,12 @@ struct Commits {
     /// The number of the last transaction that was handed over.
     last: u64,
     waiting: Option<Group>,
-    /// What becomes of the group that was handed over to last.
+    /// The outcome of the group of the last handed-over transaction.
     last_outcome: Option<Outcome>,
     is_led: bool,
-    /// Threads that wait for what the leader does.
+    /// The number of threads that wait for the leader's next step.
     watching: usize,
-    /// The leader waits until so many have handed over.
+    /// The number of handed-over transactions that the leader waits for.
     gathering: Option<u64>,
     poison: Option<Error>,
     is_closed: bool,
@@ -107,11 +114,11 @@ struct Commits {
     pages: u64,
     lines: u64,
     latest: LastGroup,
-    /// How long the backend took for it.
+    /// The time that the backend took for it.
     latest_took: Duration,
 }
 
-/// What the last durable group consisted of.
+/// Statistics of the last durable group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastGroup {
     pub(crate) transactions: u64,
@@ -119,25 +126,26 @@ pub(crate) struct LastGroup {
     pub(crate) lines: u64,
 }
 
-/// What becomes of a group.
+/// The shared outcome of a group.
 pub(crate) type Outcome = Arc<Fate>;
 
-/// What has become of a group, once that is known, and the tasks that want to know. Changes under the lock of `commits`.
+/// The outcome of a group, once it is known, and the tasks that wait for it. Changes under the lock
+/// of `commits`.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    /// Bytes written, for each of its transactions.
+    /// The bytes written, for each of its transactions.
     known: OnceLock<Result<u64>>,
     tasks: Mutex<Tasks>,
 }
 
-/// Tasks that wait. One that is woken is none of them any more, until it waits again.
+/// Waiting tasks. A woken task is removed, until it waits again.
 #[derive(Debug, Default)]
 struct Tasks {
     last: u64,
     waiting: Vec<(Ticket, Waker)>,
 }
 
-/// Tells tasks from each other that wait for the same.
+/// Identifies one of the tasks that wait for the same outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
@@ -150,7 +158,7 @@ impl Fate {
         let _ = self.known.set(outcome);
     }
 
-    /// Wakes a task, that waits already if it has a ticket. Returns its ticket.
+    /// Registers a task to be woken. It waits already if it has a ticket. Returns its ticket.
     fn wakes(&self, task: &Waker, ticket: Option<Ticket>) -> Ticket {
         let mut tasks = lock(&self.tasks);
         let ticket = ticket.unwrap_or_else(|| {
@@ -164,7 +172,7 @@ impl Fate {
         ticket
     }
 
-    /// A task that waits, which does not any more.
+    /// Removes and returns a waiting task.
     fn next_task(&self) -> Option<Waker> {
         lock(&self.tasks).waiting.pop().map(|(_, task)| task)
     }
@@ -175,17 +183,17 @@ impl Fate {
     }
 }
 
-/// What a task is to do that waits for a commit.
+/// The next step of a task that waits for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing: it is known what has become of it.
+    /// Nothing: the outcome is known.
     Known,
-    /// It is the one to make it durable, together with what others have handed over: [`Pending::wait`](crate::Pending::wait) does,
-    /// and blocks its thread.
+    /// The task is to make the commit durable, together with those of other threads.
+    /// [`Pending::wait`](crate::Pending::wait) does so, and blocks its thread.
     Flush {
-        /// How long that took last.
+        /// The time that the last batch took.
         expected: Duration,
-        /// Transactions that became durable by it.
+        /// The number of transactions that became durable by it.
         shared: u64,
     },
 }
@@ -196,33 +204,34 @@ struct Group {
     pages: PageMap<Merged>,
     last: u64,
     transactions: u64,
-    /// The reserve is for groups all of whose transactions may use it: with one that takes room, it would be gone.
+    /// The reserve is for groups all of whose transactions may use it: a transaction that takes
+    /// space would exhaust it.
     room: Room,
     outcome: Outcome,
     /// The floor of snapshots before this group raised it.
     floor_before: Option<u64>,
 }
 
-/// What happens after a batch that failed.
+/// The state of the backend after a failed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// Nothing of it is on the medium: the next transaction may do better.
+    /// The batch has changed nothing on the medium: the next transaction may succeed.
     GoOn,
-    /// What is durable is not known: nobody commits any more.
+    /// The durable state is unknown: no commit succeeds any more.
     Refuse,
 }
 
-/// What a group does to a page.
+/// The change of a page by a group.
 #[derive(Debug)]
 struct Merged {
-    /// `None`: it is free afterwards.
+    /// The new contents, or `None` if the page is free afterwards.
     content: Option<Content>,
     lines: Lines,
-    /// It is in use before the group.
+    /// True if the page is in use before the group.
     existed: bool,
 }
 
-/// What has become of transactions since the store was opened.
+/// Counters of transactions since the opening of the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PagesStats {
     pub(crate) transactions: u64,
@@ -266,12 +275,12 @@ impl Pages {
         &self.backend
     }
 
-    /// What is told to a thread that does what can wait.
+    /// Returns the signals to the maintenance thread.
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity
     }
 
-    /// Begins a transaction, when the one before has been handed over.
+    /// Begins a transaction, after the previous one has been handed over.
     pub(crate) fn write(self: &Arc<Self>) -> Result<Transaction> {
         let mut writer = lock(&self.writer);
         while writer.is_taken {
@@ -290,7 +299,7 @@ impl Pages {
 
     fn enter(self: &Arc<Self>, mut writer: MutexGuard<'_, Writer>) -> Result<Transaction> {
         let (generation, epoch) = {
-            // The lock: a roll-back is over, or will make the transaction void.
+            // Under the lock, a roll-back is either complete, or will invalidate the transaction.
             let commits = lock(&self.commits);
             if let Some(poison) = &commits.poison {
                 return Err(self.refusal(poison));
@@ -305,13 +314,13 @@ impl Pages {
         Ok(Transaction::new(Arc::clone(self), allocator, generation, epoch))
     }
 
-    /// Gives the writer's place back.
+    /// Releases the writer slot.
     pub(super) fn leave(&self, allocator: Allocator, generation: u64) {
         let mut writer = lock(&self.writer);
         writer.is_taken = false;
         writer.allocator = Some((generation, allocator));
         let is_awaited = writer.waiting > 0;
-        // Who is woken wants the lock.
+        // The woken thread needs the lock.
         drop(writer);
         if is_awaited {
             self.writer_left.notify_one();
@@ -327,7 +336,7 @@ impl Pages {
         generation == self.generation.load(SeqCst)
     }
 
-    /// How often handed-over commits were rolled back for lack of room.
+    /// Returns the number of roll-backs of handed-over commits for lack of space.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
     }
@@ -336,7 +345,7 @@ impl Pages {
         Error::Poisoned { object: self.backend.name().into(), reason: poison.to_string() }
     }
 
-    /// What a transaction gets that was built on commits that were rolled back.
+    /// Returns the error of a transaction that was built on rolled-back commits.
     pub(super) fn void(&self) -> Error {
         match &lock(&self.commits).poison {
             Some(poison) => self.refusal(poison),
@@ -349,8 +358,8 @@ impl Pages {
         Error::Full { object: self.backend.name().into(), reason }
     }
 
-    /// Waits until nothing is being committed, commits what waits, and leads from then on: no commit happens before
-    /// [`resign`](Self::resign).
+    /// Waits until no commit is running, commits the waiting group, and leads from then on: no
+    /// commit happens before [`resign`](Self::resign).
     pub(super) fn lead(&self) -> Result<()> {
         let mut commits = lock(&self.commits);
         loop {
@@ -369,7 +378,7 @@ impl Pages {
         }
     }
 
-    /// Waits for what the leader does next.
+    /// Waits for the leader's next step.
     fn watch<'a>(&self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
         commits.watching += 1;
         let mut commits = wait(&self.commits_changed, commits);
@@ -377,14 +386,14 @@ impl Pages {
         commits
     }
 
-    /// Ends what [`lead`](Self::lead) began.
+    /// Ends the lead that [`lead`](Self::lead) began.
     pub(super) fn resign(&self) {
         let mut commits = lock(&self.commits);
         commits.is_led = false;
         let is_watched = commits.watching > 0;
-        // Of the next batch, one of its tasks is enough: it leads, if no thread does.
+        // One task of the next batch is enough: it leads, if no thread does.
         let waiting = commits.waiting.as_ref().and_then(|group| group.outcome.next_task());
-        // Who is woken wants the lock.
+        // The woken thread needs the lock.
         drop(commits);
         if let Some(task) = waiting {
             task.wake();
@@ -394,7 +403,7 @@ impl Pages {
         }
     }
 
-    /// Runs `work` while no commit is under way and none waits.
+    /// Runs `work` while no commit is running and none waits.
     pub(crate) fn alone<T>(&self, work: impl FnOnce(&dyn Backend) -> Result<T>) -> Result<T> {
         struct Resign<'a>(&'a Pages);
         impl Drop for Resign<'_> {
@@ -407,13 +416,15 @@ impl Pages {
         work(&*self.backend)
     }
 
-    /// Hands over what `transaction` changed, gives back the writer's place, and waits until it is durable.
+    /// Hands over the changes of `transaction`, releases the writer slot, and waits until they are
+    /// durable.
     pub(super) fn commit(&self, transaction: &mut Transaction) -> Result<()> {
         let (outcome, _) = self.hand_over(transaction)?;
         self.wait_for(&outcome).map(drop)
     }
 
-    /// The same without waiting, unless what waits would take too much memory, or keep readers from beginning.
+    /// Does the same without waiting, unless the waiting group would take too much memory, or keep
+    /// readers from beginning.
     pub(super) fn commit_later(&self, transaction: &mut Transaction) -> Result<Outcome> {
         let (outcome, can_wait) = self.hand_over(transaction)?;
         if !can_wait {
@@ -422,13 +433,13 @@ impl Pages {
         Ok(outcome)
     }
 
-    /// What is to become of everything that was handed over; `None` if nothing ever was.
+    /// Returns the outcome of all handed-over transactions, or `None` if there were none.
     pub(super) fn last_outcome(&self) -> Option<Outcome> {
         lock(&self.commits).last_outcome.clone()
     }
 
-    /// Hands over what `transaction` changed, and gives back the writer's place. Returns where its outcome will be, and whether it
-    /// may stay without one for a while.
+    /// Hands over the changes of `transaction`, and releases the writer slot. Returns the place of
+    /// its outcome, and true if it may wait for one.
     fn hand_over(&self, transaction: &mut Transaction) -> Result<(Outcome, bool)> {
         let mut commits = lock(&self.commits);
         if let Some(poison) = &commits.poison {
@@ -467,10 +478,10 @@ impl Pages {
         Ok((outcome, can_wait))
     }
 
-    /// Makes durable what was handed over.
+    /// Makes all handed-over transactions durable.
     ///
     /// # Errors
-    /// What kept the last that was handed over from becoming durable.
+    /// The error that kept the last of them from becoming durable.
     pub(crate) fn sync(&self) -> Result<()> {
         match self.last_outcome() {
             Some(outcome) => self.wait_for(&outcome).map(drop),
@@ -485,8 +496,8 @@ impl Pages {
         }
     }
 
-    /// Waits until it is known what has become of a group, and makes it durable if nobody else does. Returns a transaction's share of
-    /// the bytes that were written.
+    /// Waits for the outcome of a group, and makes the group durable if no other thread does.
+    /// Returns a transaction's share of the bytes that were written.
     pub(crate) fn wait_for(&self, outcome: &Fate) -> Result<u64> {
         let mut commits = lock(&self.commits);
         loop {
@@ -503,8 +514,8 @@ impl Pages {
         }
     }
 
-    /// The same for a task: ready when it is known, or when the task leads from now on. Then it has to [`lead_on`](Self::lead_on), or to
-    /// [`resign`](Self::resign).
+    /// Does the same for a task: ready when the outcome is known, or when the task leads from now
+    /// on. A task that leads has to call [`lead_on`](Self::lead_on), or [`resign`](Self::resign).
     pub(super) fn poll_turn(&self, outcome: &Fate, ticket: &mut Option<Ticket>, context: &Context<'_>) -> Poll<Turn> {
         let mut commits = lock(&self.commits);
         if outcome.is_known() {
@@ -518,7 +529,8 @@ impl Pages {
         Poll::Ready(Turn::Flush { expected: commits.latest_took, shared: commits.latest.transactions })
     }
 
-    /// A task waits no longer for what is not known yet. If it was the one that was woken to lead, another does.
+    /// Ends the wait of a task for an unknown outcome. If that task was woken to lead, another one
+    /// is woken.
     pub(super) fn give_up(&self, outcome: &Fate, ticket: Ticket) {
         let commits = lock(&self.commits);
         lock(&outcome.tasks).waiting.retain(|(of, _)| *of != ticket);
@@ -529,7 +541,7 @@ impl Pages {
         }
     }
 
-    /// Makes durable what waits. The caller leads, and resigns by that.
+    /// Makes the waiting group durable. The caller leads, and thereby resigns.
     pub(super) fn lead_on(&self) -> Result<()> {
         self.flush(lock(&self.commits))
     }
@@ -537,7 +549,8 @@ impl Pages {
     fn flush(&self, commits: MutexGuard<'_, Commits>) -> Result<()> {
         let mut commits = self.gather(commits);
         let Some(group) = commits.waiting.take() else {
-            // What is waited for is neither waiting nor led nor done: impossible, and an error rather than a hang.
+            // The awaited group is neither waiting nor led nor done. This is impossible, and an
+            // error is better than a hang.
             drop(commits);
             self.resign();
             return Err(Error::Invalid("a commit was lost between groups".into()));
@@ -547,7 +560,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Waits for as many transactions as there were in the last batch, but not for long. The caller leads.
+    /// Waits for as many transactions as the last batch had, but not for long. The caller leads.
     fn gather<'a>(&self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
         let expected = commits.latest.transactions;
         let deadline = Instant::now() + commits.latest_took / GATHERING_SHARE;
@@ -563,7 +576,7 @@ impl Pages {
         commits
     }
 
-    /// Installs the versions that commit `number` makes, and adds what it does to the group.
+    /// Installs the versions that commit `number` makes, and adds its changes to the group.
     fn merge(&self, group: &mut Group, transaction: &mut Transaction, number: u64) {
         let mut superseded = Vec::with_capacity(transaction.changes.len());
         let mut is_all_known = true;
@@ -592,9 +605,9 @@ impl Pages {
         }
     }
 
-    /// Commits `group` to the backend, says so to all, and resigns. The caller leads.
+    /// Commits `group` to the backend, notifies all waiters, and resigns. The caller leads.
     fn make_durable(&self, group: Group) {
-        /// A leader that panics must not leave others waiting for it.
+        /// Handles a leader that panics: other threads must not wait for it.
         struct Abandoned<'a>(&'a Pages, &'a Group);
         impl Drop for Abandoned<'_> {
             fn drop(&mut self) {
@@ -617,7 +630,7 @@ impl Pages {
                 None => {}
             }
         }
-        // In the order of pages: what lies together is written together, and runs are alike.
+        // In the order of pages: adjacent pages are written together, and runs are reproducible.
         batch.writes.sort_unstable_by_key(|write| write.page);
         batch.frees.sort_unstable();
         let is_empty = batch.writes.is_empty() && batch.frees.is_empty();
@@ -648,11 +661,12 @@ impl Pages {
         group.outcome.wake_all();
     }
 
-    /// Takes back what `group` did, and what was built on it, and tells who waits for either.
+    /// Rolls back `group` and everything built on it, and notifies the waiters of both.
     fn fail(&self, group: &Group, error: &Error, after: After) {
         self.backend.discard_spilled();
         let mut commits = lock(&self.commits);
-        // First: whoever reads a page that was taken back finds out that its transaction is void.
+        // Incremented first: a reader of a page that was rolled back detects that its transaction
+        // is void.
         self.generation.fetch_add(1, SeqCst);
         let of_others = match after {
             After::GoOn => {
@@ -669,7 +683,8 @@ impl Pages {
         for page in group.pages.keys().chain(waiting.iter().flat_map(|group| group.pages.keys())) {
             self.cache.roll_back(*page, durable);
         }
-        // Also if nobody commits any more: snapshots would wait for a commit that never becomes durable.
+        // Done also if the backend is poisoned: snapshots would wait for a commit that never
+        // becomes durable.
         self.snapshots.roll_back(group.floor_before.or(waiting.as_ref().and_then(|group| group.floor_before)));
         group.outcome.settle(Err(error.clone()));
         drop(commits);
@@ -685,10 +700,11 @@ impl Pages {
         }
     }
 
-    /// Makes durable what was handed over, and closes the backend. The last call.
+    /// Makes all handed-over transactions durable, and closes the backend. This is the last call.
     ///
     /// # Errors
-    /// What keeps it from that; what was lost for lack of room is closed without.
+    /// The error that prevents it. The store closes without commits that were lost for lack of
+    /// space.
     pub(crate) fn close(&self) -> Result<()> {
         let waiting = lock(&self.commits).waiting.as_ref().map(|group| Arc::clone(&group.outcome));
         let handed_over = waiting.map_or(Ok(()), |outcome| self.wait_for(&outcome).map(drop));
@@ -703,7 +719,7 @@ impl Pages {
         handed_over.and(closed)
     }
 
-    /// The number of the last transaction that was handed over.
+    /// Returns the number of the last transaction that was handed over.
     #[cfg(test)]
     pub(crate) fn handed_over(&self) -> u64 {
         lock(&self.commits).last
@@ -727,7 +743,7 @@ impl Pages {
     }
 }
 
-/// Pages as of one durable commit.
+/// The pages as of one durable commit.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pages: Arc<Pages>,

@@ -1,9 +1,11 @@
-//! Versions of pages in memory over a [`Backend`](crate::backend::Backend): one writer, many snapshot readers, group commit.
+//! Versions of pages in memory over a [`Backend`](crate::backend::Backend): one writer, many
+//! snapshot readers, group commit.
 //!
-//! Commits are numbered, from 1 at each open. A transaction *hands over* what it changed: its versions are installed in the
-//! [`cache`] under the next number and merged into the group that waits, and the next writer goes on from there. Whoever finds
-//! nobody at it makes the group durable as one batch ([`group`]). Readers see the last durable commit as of their beginning
-//! ([`snapshots`]): neither waits for the other.
+//! Commits are numbered, from 1 at each open. A transaction *hands over* its changes: its versions
+//! are installed in the [`cache`] under the next number and merged into the waiting group, and the
+//! next writer continues from there. A thread that finds no leader makes the group durable as one
+//! batch ([`group`]). Readers see the last commit that was durable at their start ([`snapshots`]).
+//! Neither waits for the other.
 
 mod allocator;
 mod cache;
@@ -25,9 +27,9 @@ use crate::backend::{Image, PageNo};
 
 /// Pages by number: of a snapshot, or of the open transaction.
 pub(crate) trait Source {
-    /// A page.
+    /// Returns a page.
     fn page(&mut self, page: PageNo) -> Result<Arc<Image>>;
 
-    /// Changes whenever any page may have changed.
+    /// Returns a number that changes whenever any page may have changed.
     fn stamp(&self) -> u64;
 }

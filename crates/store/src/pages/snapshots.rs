@@ -1,11 +1,13 @@
-//! Which commits live readers see, and which old versions of pages may go.
+//! Live snapshots, and the old versions of pages that may be dropped.
 //!
-//! Every page that a commit replaces or frees is noted in a queue, with the commit. The version before can go once every live
-//! snapshot is that commit or a later one. What the queue stands for has a budget: past it the versions of the oldest snapshots go
-//! all the same, and those snapshots are *dead*, which every read of theirs finds out.
+//! Every page that a commit replaces or frees is recorded in a queue, with the commit. The version
+//! before it can be dropped once every live snapshot is of that commit or a later one. The queue
+//! has a budget. Beyond it, the versions of the oldest snapshots are dropped anyway. Those
+//! snapshots are *dead*, which each of their reads detects.
 //!
-//! Order against lost updates of that: `floor` is raised first, versions are dropped after; a reader takes its page first, and looks
-//! at `floor` after. So who could have met a hole sees that its snapshot is dead.
+//! Order: a writer raises `floor` first and drops versions afterwards. A reader takes its page
+//! first and checks `floor` afterwards. So a reader that could have met a dropped version detects
+//! that its snapshot is dead.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{PageNo, SLOT_BYTES};
 
-/// Live snapshots and the versions they hold on to.
+/// Live snapshots and the versions that they hold.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     state: Mutex<State>,
@@ -26,16 +28,18 @@ pub(crate) struct Snapshots {
 #[derive(Debug, Default)]
 struct State {
     durable: u64,
-    /// Live snapshots by commit, and how many there are of each.
+    /// The number of live snapshots of each commit.
     live: BTreeMap<u64, usize>,
     superseded: VecDeque<(u64, PageNo)>,
-    /// Versions that only earlier snapshots read have gone for lack of memory: the floor is never lower.
+    /// Versions that only earlier snapshots read were dropped for lack of memory: the floor is
+    /// never lower.
     given_up: u64,
-    /// Threads that wait to begin: without any, nobody is woken, which is a call of the system.
+    /// The number of threads that wait to begin. Without any, the system call to wake them is
+    /// skipped.
     waiting: usize,
 }
 
-/// Pages whose versions before `oldest` may go.
+/// The pages whose versions before `oldest` may be dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     pub(crate) oldest: u64,
@@ -43,7 +47,7 @@ pub(crate) struct Garbage {
 }
 
 impl Snapshots {
-    /// None, over versions of up to `budget_bytes`.
+    /// Creates the state without snapshots, with a budget of `budget_bytes` for versions.
     pub(crate) fn new(budget_bytes: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -57,8 +61,8 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a snapshot of the last durable commit. Waits only while a transaction becomes durable that outgrew all memory for
-    /// the versions it replaces.
+    /// Begins a snapshot of the last durable commit. Waits only while a transaction becomes durable
+    /// that outgrew the memory for the versions it replaces.
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.lock();
         while self.floor.load(SeqCst) > state.durable {
@@ -84,24 +88,24 @@ impl Snapshots {
         Garbage::default()
     }
 
-    /// Whether the versions of a snapshot of `commit` were given up.
+    /// Returns true if the versions of a snapshot of `commit` were dropped.
     pub(crate) fn is_dead(&self, commit: u64) -> bool {
         commit < self.floor.load(SeqCst)
     }
 
-    /// Commit `commit` replaced a version of `page`.
+    /// Records that commit `commit` replaced a version of each of `pages`.
     pub(crate) fn supersede(&self, pages: impl Iterator<Item = PageNo>, commit: u64) {
         self.lock().superseded.extend(pages.map(|page| (commit, page)));
     }
 
-    /// Snapshots before `commit`, which is about to become durable, are dead: not all that it replaces is known. Returns the floor
-    /// before.
+    /// Marks snapshots before `commit`, which is about to become durable, as dead: not all versions
+    /// that it replaces are known. Returns the previous floor.
     pub(crate) fn give_up_before(&self, commit: u64) -> u64 {
         let _state = self.lock();
         self.floor.swap(commit, SeqCst)
     }
 
-    /// Commits up to `commit` are durable; new snapshots see them.
+    /// Marks commits up to `commit` as durable. New snapshots see them.
     pub(crate) fn advance(&self, commit: u64) -> Garbage {
         let mut state = self.lock();
         state.durable = commit;
@@ -109,7 +113,7 @@ impl Snapshots {
         self.collect(&mut state)
     }
 
-    /// Commits that are not durable never will be.
+    /// Discards the records of commits that are not durable.
     pub(crate) fn roll_back(&self, floor: Option<u64>) {
         let mut state = self.lock();
         let durable = state.durable;
@@ -140,12 +144,13 @@ impl Snapshots {
         Garbage { oldest, pages: state.superseded.drain(..count).map(|(_, page)| page).collect() }
     }
 
-    /// The last durable commit.
+    /// Returns the last durable commit.
     pub(crate) fn durable(&self) -> u64 {
         self.lock().durable
     }
 
-    /// Live snapshots, and versions of pages that are kept, or were until the readers of them ended.
+    /// Returns the number of live snapshots, and of versions that are kept, or were until their
+    /// readers ended.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.lock();
         (state.live.values().map(|&count| count as u64).sum(), state.superseded.len() as u64)

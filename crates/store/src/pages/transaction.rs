@@ -1,10 +1,11 @@
-//! The open transaction: private copies of the pages that it changes, over what was handed over last.
+//! The open transaction: private copies of the pages that it changes, over the last handed-over
+//! state.
 //!
-//! A page that is changed is copied once (`Arc::make_mut`), and the lines that change are noted. Past a bound of memory, pages that
-//! were not touched lately are spilled to the backend.
+//! A changed page is copied once (`Arc::make_mut`), and its changed lines are recorded. Beyond a
+//! memory bound, pages that were not used recently are spilled to the backend.
 //!
-//! A savepoint keeps, for every page that changes after it, what the page was at that time, and the steps of the allocator;
-//! rolling back to it undoes them from the youngest on.
+//! A savepoint keeps the earlier state of every page that changes after it, and the steps of the
+//! allocator. A rollback undoes them from the youngest on.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -19,14 +20,14 @@ use super::group::{Outcome, Pages, Ticket, Turn};
 use crate::backend::{Image, Lines, PageNo, Room, SLOT_BYTES};
 use crate::{Error, Result};
 
-/// Pages spilled at a time.
+/// The number of pages spilled at a time.
 const SPILLED_AT_ONCE: usize = 16;
 
-/// A point in a transaction that it can go back to.
+/// A point in a transaction to which it can roll back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(u64);
 
-/// Where the bytes of a page are that the transaction has changed.
+/// The location of the bytes of a changed page.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Image(Arc<Image>),
@@ -34,29 +35,29 @@ pub(super) enum State {
     Freed,
 }
 
-/// What the transaction has done to a page.
+/// The change of a page by the transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) state: State,
-    /// Lines that differ from the version before.
+    /// The lines that differ from the version before.
     pub(super) lines: Lines,
-    /// The version before, for readers; `None` if there is none, or there was no room to keep it.
+    /// The version before, for readers. `None` if there is none, or there was no memory to keep it.
     pub(super) before: Option<Arc<Image>>,
-    /// The page was in use before the transaction.
+    /// True if the page was in use before the transaction.
     pub(super) existed: bool,
-    /// The backend has been given these bytes.
+    /// True if the backend has these bytes.
     pub(super) is_spilled: bool,
     was_used: bool,
 }
 
 impl Change {
-    /// A change of a page that was in use.
+    /// Creates the change of a page that was in use.
     fn new(state: State, lines: Lines, before: Option<Arc<Image>>) -> Self {
         Self { state, lines, before, existed: true, is_spilled: false, was_used: true }
     }
 }
 
-/// Versions for readers that a change holds on to: one, or none.
+/// Returns the number of versions for readers that a change holds: one, or none.
 fn keeps_version(change: Option<&Change>) -> usize {
     usize::from(change.is_some_and(|change| change.before.is_some()))
 }
@@ -68,11 +69,12 @@ enum Step {
     Freed(PageNo),
 }
 
-/// What it takes to go back to a savepoint.
+/// The state needed to roll back to a savepoint.
 #[derive(Debug)]
 struct Undo {
     id: u64,
-    /// What each page was that has changed since; `None` if the transaction had not changed it.
+    /// The earlier state of each page that has changed since. `None` if the transaction had not
+    /// changed the page.
     changes: PageMap<Option<Change>>,
     steps: usize,
 }
@@ -85,30 +87,32 @@ pub(crate) struct Transaction {
     pub(super) changes: PageMap<Change>,
     pub(super) generation: u64,
     epoch: u64,
-    /// Which room it may take.
+    /// The free slots that it may take.
     pub(super) room: Room,
-    /// It has spilled, and leads until it ends.
+    /// True if it has spilled, and leads until it ends.
     pub(super) is_leader: bool,
-    /// What made a change stop half-way: it cannot be committed.
+    /// The error that stopped a change half-way: the transaction cannot be committed.
     failure: Option<Error>,
     steps: Vec<Step>,
     savepoints: Vec<Undo>,
     next_savepoint: u64,
     stamp: u64,
-    /// Pages changed in memory, those that may be spilled first in front. A page may be in it twice, or no longer be changed.
+    /// The pages changed in memory, the first to be spilled in front. A page may occur twice, or no
+    /// longer be changed.
     spill_order: VecDeque<PageNo>,
     images: usize,
-    /// Versions kept for readers, in changes, and what savepoints keep of pages.
+    /// The number of versions kept for readers, in changes, and of page states kept by savepoints.
     kept: usize,
 }
 
 impl Transaction {
-    /// How often handed-over commits had been rolled back for lack of room when it began.
+    /// Returns the number of roll-backs of handed-over commits for lack of space at the start of
+    /// the transaction.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Lets it have the room that is kept for those that make some.
+    /// Lets the transaction use the space reserved for transactions that free some.
     pub(crate) fn use_reserve(&mut self) {
         self.room = Room::Reserve;
     }
@@ -133,11 +137,12 @@ impl Transaction {
         }
     }
 
-    /// A page as the transaction sees it.
+    /// Returns a page as the transaction sees it.
     pub(crate) fn page(&mut self, page: PageNo) -> Result<Arc<Image>> {
         let Some(change) = self.changes.get_mut(&page) else {
             let image = self.pages.cache.get(page, NEWEST);
-            // Before anything is made of it: commits that it comes from may have been rolled back.
+            // Checked before the page is used: commits that it comes from may have been rolled
+            // back.
             if !self.pages.is_current(self.generation) {
                 return Err(self.pages.void());
             }
@@ -169,7 +174,8 @@ impl Transaction {
         not_in_use(&self.pages, page)
     }
 
-    /// A page to be changed: its bytes, and the lines that have changed so far, to which the caller adds.
+    /// Returns a page to be changed: its bytes, and the lines changed so far, to which the caller
+    /// adds.
     pub(crate) fn edit(&mut self, page: PageNo) -> Result<(&mut Image, &mut Lines)> {
         self.make_room()?;
         self.stamp += 1;
@@ -194,7 +200,7 @@ impl Transaction {
         }
     }
 
-    /// A page that was not in use, of zeros.
+    /// Allocates a page that was not in use, of zeros.
     pub(crate) fn allocate(&mut self) -> Result<PageNo> {
         self.make_room()?;
         if !self.pages.is_current(self.generation) {
@@ -210,7 +216,7 @@ impl Transaction {
         let image = State::Image(Arc::new(Image::zeroed()));
         let mut change = Change { existed: false, ..Change::new(image, Lines::ALL, None) };
         if let Some(freed) = self.changes.remove(&page) {
-            // Freed by this transaction: for the backend it is a page that changes.
+            // The page was freed by this transaction: for the backend it is a page that changes.
             (change.existed, change.before) = (freed.existed, freed.before);
         }
         self.changes.insert(page, change);
@@ -218,13 +224,13 @@ impl Transaction {
         Ok(page)
     }
 
-    /// Gives up a page in use.
+    /// Frees a page in use.
     pub(crate) fn free(&mut self, page: PageNo) -> Result<()> {
         self.stamp += 1;
         if let Some(change) = self.changes.get(&page) {
             match change.state {
                 State::Image(_) => {}
-                // A savepoint would have to know it.
+                // A savepoint would need its contents.
                 State::Spilled if !self.savepoints.is_empty() => drop(self.page(page)?),
                 State::Spilled => {}
                 State::Freed => return Err(self.not_in_use(page)),
@@ -259,24 +265,26 @@ impl Transaction {
         self.kept * SLOT_BYTES < self.pages.limits.version_bytes
     }
 
-    /// Keeps what `page` is for the youngest savepoint, unless that has it already. A page that was spilled has been read back.
+    /// Keeps the state of `page` for the youngest savepoint, unless it has one already. A page that
+    /// was spilled has been read back.
     fn remember(&mut self, page: PageNo) {
         let Some(undo) = self.savepoints.last_mut() else { return };
         if let Entry::Vacant(entry) = undo.changes.entry(page) {
-            // What the backend has of it may be written over.
+            // The backend's copy of it may be overwritten.
             let change = self.changes.get(&page).map(|change| Change { is_spilled: false, ..change.clone() });
             self.kept += usize::from(change.is_some());
             entry.insert(change);
         }
     }
 
-    /// Runs a change of several pages. If it fails, the transaction can only be aborted, or rolled back to a savepoint.
+    /// Runs a change of several pages. If it fails, the transaction can only be aborted, or rolled
+    /// back to a savepoint.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.refuse_if_failed()?;
         let before = self.stamp;
         let changed = change(self);
         match &changed {
-            // Arguments are checked before anything is done.
+            // Arguments are checked before any change.
             Err(Error::Invalid(_)) if self.stamp == before => {}
             Err(error) => self.failure = Some(error.clone()),
             Ok(_) => {}
@@ -293,7 +301,7 @@ impl Transaction {
         }
     }
 
-    /// A point to go back to.
+    /// Creates a savepoint.
     pub(crate) fn savepoint(&mut self) -> Result<Savepoint> {
         self.refuse_if_failed()?;
         self.next_savepoint += 1;
@@ -307,7 +315,7 @@ impl Transaction {
         self.savepoints.iter().position(|undo| undo.id == savepoint.0).ok_or_else(unknown)
     }
 
-    /// Undoes all that was done since `savepoint`, which stays; later ones go.
+    /// Undoes all changes since `savepoint`, which stays valid. Later savepoints are discarded.
     pub(crate) fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let position = self.position(savepoint)?;
         self.stamp += 1;
@@ -331,12 +339,12 @@ impl Transaction {
             }
         }
         self.savepoints.push(Undo { id: savepoint.0, changes: PageMap::default(), steps: self.steps.len() });
-        // Whatever stopped half-way began after the savepoint: no savepoint is made after a failure.
+        // The failed change began after the savepoint: no savepoint is made after a failure.
         self.failure = None;
         Ok(())
     }
 
-    /// Forgets `savepoint` and later ones; what was done since stays.
+    /// Discards `savepoint` and later ones. The changes since then stay.
     pub(crate) fn release(&mut self, savepoint: Savepoint) -> Result<()> {
         let position = self.position(savepoint)?;
         let released = self.savepoints.split_off(position);
@@ -344,14 +352,14 @@ impl Transaction {
         for (page, change) in released.into_iter().flat_map(|undo| undo.changes) {
             match before.as_mut().map(|before| before.changes.entry(page)) {
                 Some(Entry::Vacant(entry)) => drop(entry.insert(change)),
-                // The eldest wins: what it was when the earlier savepoint was made.
+                // The oldest wins: the state when the earlier savepoint was made.
                 Some(Entry::Occupied(_)) | None => self.kept -= usize::from(change.is_some()),
             }
         }
         Ok(())
     }
 
-    /// Spills pages if more are changed in memory than may be.
+    /// Spills pages if the pages changed in memory exceed the limit.
     fn make_room(&mut self) -> Result<()> {
         if self.images * SLOT_BYTES < self.pages.limits.transaction_bytes {
             return Ok(());
@@ -359,7 +367,7 @@ impl Transaction {
         if !self.is_leader {
             self.pages.lead()?;
             self.is_leader = true;
-            // What this is built on was committed first, and may have found no room.
+            // The commits below this transaction were committed first, and may have found no space.
             if !self.pages.is_current(self.generation) {
                 return Err(self.pages.void());
             }
@@ -383,7 +391,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// There is one more image in memory.
+    /// Records one more image in memory.
     fn note_image(&mut self, page: PageNo) {
         self.images += 1;
         if self.spill_order.len() > 2 * self.images + 1024 {
@@ -396,7 +404,7 @@ impl Transaction {
         self.spill_order.push_back(page);
     }
 
-    /// Hands over what was changed, and waits until it is durable.
+    /// Hands over the changes, and waits until they are durable.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.refuse_if_failed()?;
         if self.changes.is_empty() {
@@ -406,12 +414,13 @@ impl Transaction {
         pages.commit(&mut self)
     }
 
-    /// Hands over what was changed. Returns what is to become of it, and of all that it is built on.
+    /// Hands over the changes. Returns a handle to their outcome, and to that of the commits that
+    /// they are built on.
     pub(crate) fn commit_later(mut self) -> Result<Handed> {
         self.refuse_if_failed()?;
         let pages = Arc::clone(&self.pages);
         let outcome = if self.changes.is_empty() {
-            // An outcome that is known already is of what was there when this began.
+            // A known outcome belongs to commits from before this transaction.
             pages.last_outcome().filter(|outcome| !outcome.is_known())
         } else {
             Some(pages.commit_later(&mut self)?)
@@ -419,7 +428,7 @@ impl Transaction {
         Ok(Handed { pages, outcome, ticket: None, is_leader: false })
     }
 
-    /// Gives back the writer's place, after all was handed over.
+    /// Releases the writer slot, after the handover.
     pub(super) fn leave(&mut self) {
         if let Some(allocator) = self.allocator.take() {
             self.pages.leave(allocator, self.generation);
@@ -431,16 +440,17 @@ impl Transaction {
 #[derive(Debug)]
 pub(crate) struct Handed {
     pages: Arc<Pages>,
-    /// `None`: there was nothing to make durable.
+    /// The outcome, or `None` if there was nothing to make durable.
     outcome: Option<Outcome>,
-    /// Of the task that waits for it, if one does.
+    /// The ticket of the waiting task, if there is one.
     ticket: Option<Ticket>,
-    /// It has to make durable what waits.
+    /// True if it has to make the waiting group durable.
     is_leader: bool,
 }
 
 impl Handed {
-    /// Waits until it is durable, or known to be lost. Returns its share of the bytes that were written.
+    /// Waits until the transaction is durable, or known to be lost. Returns its share of the bytes
+    /// that were written.
     pub(crate) fn wait(&mut self) -> Result<u64> {
         let Some(outcome) = &self.outcome else { return Ok(0) };
         if std::mem::take(&mut self.is_leader) {
@@ -449,7 +459,7 @@ impl Handed {
         self.pages.wait_for(outcome)
     }
 
-    /// Ready when [`wait`](Self::wait) waits for nobody else.
+    /// Ready when [`wait`](Self::wait) waits for no other thread.
     pub(crate) fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Turn> {
         match &self.outcome {
             Some(outcome) if !self.is_leader => {
@@ -464,7 +474,7 @@ impl Handed {
 }
 
 impl Drop for Handed {
-    /// Others do not wait for one that is not there any more.
+    /// Passes the lead on, so that other threads and tasks do not wait for this one.
     fn drop(&mut self) {
         if self.is_leader {
             self.pages.resign();

@@ -1,4 +1,4 @@
-//! A backend that keeps pages in the process's memory, and nothing else: for stores that need not outlive it.
+//! A backend that keeps pages in the process's memory only: for stores that need not outlive it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,11 @@
-//! Crashes of whole stores: trees, groups and spilled transactions on simulated files and simulated memory.
+//! Crashes of whole stores: trees, groups and spilled transactions on simulated files and simulated
+//! memory.
 //!
-//! A store of a few pages runs random transactions; after every write, flush and fence, every image that a crash may leave (or a
-//! sample) is opened. It must hold what the last acknowledged commit made, or the one under way, be sound, and live on: a transaction that
-//! aborts, one that commits, and another opening. Of some images the life afterwards is explored for crashes in turn.
+//! A store of a few pages runs random transactions. After every write, flush and fence, every image
+//! that a crash may leave (or a sample) is opened. It must hold the state of the last acknowledged
+//! commit, or of the running one, and be sound. It must also be usable: a transaction that aborts,
+//! one that commits, and another opening. For some images the later operations are explored for
+//! crashes in turn.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,12 +23,12 @@ use crate::{Access, Durability, Error, Options, Result, Store};
 /// All trees.
 type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Stores so small that what takes thousands of commits elsewhere happens after a few.
+/// Stores so small that rare events happen after a few commits.
 trait Small: Simulated {
-    /// So many bytes that some transactions find no room.
+    /// The number of bytes with which some transactions find no space.
     const SCARCE: u64;
 
-    /// Of which no more than `room` bytes can be had.
+    /// Creates a medium with at most `room` bytes.
     fn limited(room: u64) -> Self;
     fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
     fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
@@ -63,16 +66,16 @@ impl Small for SimPmem {
     }
 }
 
-/// So little memory that large transactions spill and pages are read again and again.
+/// Returns options with so little memory that large transactions spill and pages are reread.
 fn options() -> Options {
     Options::default().cache_bytes(0).transaction_bytes(4 * 4096)
 }
 
 struct Story {
     trace: Vec<Event>,
-    /// What each commit made; 0: there is no store.
+    /// The state after each commit; 0: there is no store.
     states: Vec<Option<State>>,
-    /// Transactions that found no room.
+    /// The number of transactions that found no space.
     refusals: u64,
 }
 
@@ -94,7 +97,7 @@ fn tell<M: Small>(seed: u64, transactions: u64, room: u64) -> Story {
             transaction.abort();
             continue;
         }
-        // Together with the next one, or earlier if that one has to spill.
+        // Durable with the next transaction, or earlier if that one has to spill.
         let durability = if random.below(5) == 0 { Durability::Later } else { Durability::Now };
         let committed = changed.and_then(|()| {
             states.push(Some(after));
@@ -106,7 +109,7 @@ fn tell<M: Small>(seed: u64, transactions: u64, room: u64) -> Story {
             (Ok(()), Durability::Now) => acked = states.len() as u64 - 1,
             (Err(Error::Full { .. }), _) => {
                 refusals += 1;
-                // With it goes what was committed for later, unless that was durable before.
+                // Deferred commits are lost with it, unless they were durable before.
                 let found = contents(&store).unwrap();
                 let durable = states.iter().rposition(|state| state.as_ref() == Some(&found)).unwrap();
                 assert!(durable as u64 >= acked);
@@ -159,7 +162,8 @@ fn contents(store: &Store) -> Result<State> {
     Ok(state)
 }
 
-/// Opens what a crash left, and says which state it holds; `None` if there was no store, and none was promised.
+/// Opens a store after a crash, and returns it with its state. Returns `None` if there is no store,
+/// and none was acknowledged.
 fn recovered<M: Small>(
     medium: &Arc<M>,
     states: &[Option<State>],
@@ -172,7 +176,7 @@ fn recovered<M: Small>(
         Err(error) => return Err(format!("open: {error}")),
     };
     let found = contents(&store).map_err(|error| format!("read: {error}"))?;
-    // What was begun and found no room is not among them.
+    // A commit that was begun and found no space has no state.
     let begun = (progress.begun as usize).min(states.len() - 1);
     let allowed = &states[progress.acked as usize..=begun];
     if !allowed.iter().any(|state| state.as_ref() == Some(&found)) {
@@ -182,7 +186,7 @@ fn recovered<M: Small>(
     if report.is_sound() { Ok(Some((store, found))) } else { Err(report.to_string()) }
 }
 
-/// Goes on with a store that was recovered.
+/// Uses a recovered store further.
 fn live_on(store: &Store, mut state: State, mark: impl Fn(u64, u64)) -> Result<Vec<Option<State>>> {
     let mut states = vec![Some(state.clone())];
     mark(0, 0);
@@ -242,7 +246,7 @@ fn survives_story<M: Small, D: Model>(story: &Story, seed: u64, limits: Limits, 
     println!("seed {seed}: {}; afterwards {}", explorer.counts(), nested.counts());
 }
 
-/// How many stories, of which seeds: `ONEHOP_CRASH_SEEDS` for more than a test run has time for.
+/// Returns the seeds of the stories: `ONEHOP_CRASH_SEEDS` for more than a test run has time for.
 fn seeds(few: u64) -> Range<u64> {
     let seeds = std::env::var("ONEHOP_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     0..seeds.unwrap_or(few)
@@ -274,7 +278,7 @@ fn stores_without_room_survive() {
         assert!(refusals > 0, "there was room for all");
     }
     survives::<SimFile, SectorDurability>(seeds(2), 14, Limits { exhaustive: 4, samples: 2 });
-    // The first two find room for all.
+    // The first two find space for everything.
     survives::<SimPmem, LineDurability>(2..2 + seeds(3).end, 7, Limits { exhaustive: 1, samples: 1 });
 }
 

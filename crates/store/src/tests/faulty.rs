@@ -14,12 +14,12 @@ pub(crate) struct Faulty {
     inner: Volatile,
     pub(crate) commits: AtomicU64,
     pub(crate) spills: AtomicU64,
-    /// 0: none, 1: the next commit finds no room, 2: it fails half-way, 3: it panics.
+    /// 0: none, 1: the next commit finds no space, 2: it fails half-way, 3: it panics.
     pub(crate) fault: AtomicU32,
-    /// Commits that pass before it.
+    /// The number of commits that pass before it.
     pub(crate) passing: AtomicU64,
     pub(crate) commit_micros: AtomicU64,
-    /// While shut, commits wait in it.
+    /// While it is shut, commits wait.
     gate: Gate,
 }
 

@@ -64,7 +64,7 @@ fn the_second_writer_is_told_who_holds_it() {
         let holder = format!("(process {})", std::process::id());
         assert!(refused.to_string().contains(&holder), "{refused}");
     }
-    // What still reads keeps the store open.
+    // Live readers keep the store open.
     let tree = store.read().unwrap().tree("t").unwrap();
     drop(store);
     assert!(matches!(Store::open(&path, &Options::default()), Err(Error::Locked { .. })));
@@ -104,7 +104,7 @@ fn what_is_no_store_is_left_alone() {
 fn an_empty_file_becomes_a_store() {
     let (_directory, path) = directory();
     std::fs::write(&path, "").unwrap();
-    // By being opened, and not by being made smaller.
+    // Opening creates the store, compaction does not.
     assert!(matches!(Store::compact(&path, &Options::default()), Err(Error::Unknown { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), b"");
     let store = Store::open(&path, &Options::default()).unwrap();
@@ -132,7 +132,7 @@ fn a_backup_is_one_commit_while_a_writer_goes_on() {
     assert!(entries >= 5000 && (entries - 5000).is_multiple_of(100), "{entries}");
     assert!(copied.check().unwrap().is_sound());
     drop(copied);
-    // Nothing is left beside them.
+    // No other file is left in the directory.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
 }
 
@@ -146,7 +146,7 @@ fn a_file_is_backed_up_while_another_handle_writes_to_it() {
         let transaction = store.write().unwrap();
         let mut tree = transaction.tree("accounts").unwrap();
         for (key, amount) in keys {
-            // So long that there are many pages.
+            // Values long enough for many pages.
             let mut value = vec![0; 200];
             value[..8].copy_from_slice(&amount.to_le_bytes());
             tree.insert(account(*key), value).unwrap();
@@ -163,7 +163,7 @@ fn a_file_is_backed_up_while_another_handle_writes_to_it() {
                 if is_over.load(std::sync::atomic::Ordering::SeqCst) {
                     return;
                 }
-                // From one account to another, with checkpoints and growth in between.
+                // Transfers between accounts, with checkpoints and growth in between.
                 let (from, to) = (round * 7, round * 7 + 1_001);
                 let read = store.read().unwrap().tree("accounts").unwrap();
                 let of = |n| amount(&read.get(account(n)).unwrap().unwrap());
@@ -197,7 +197,7 @@ fn a_file_is_backed_up_while_another_handle_writes_to_it() {
     let again = Store::backup_file(&path, &copies[0]).unwrap_err();
     assert!(matches!(again, Error::Io { .. }), "{again}");
     drop(store);
-    // With nobody there it is as any backup.
+    // Without a writer it is an ordinary backup.
     let last = directory.path().join("last");
     Store::backup_file(&path, &last).unwrap();
     assert!(Store::open(&last, &Options::default()).unwrap().check().unwrap().is_sound());
@@ -220,7 +220,7 @@ fn damage_is_not_taken_for_somebody_who_writes() {
         // In place: the lock is the file's.
         std::fs::write(&path, &bytes).unwrap();
         match Store::backup_file(&path, &copy) {
-            // Of what is free, or there twice.
+            // The damaged byte is free, or has a second copy.
             Ok(()) => {
                 holds(&Store::open(&copy, &Options::default()).unwrap(), 0..2_000);
                 std::fs::remove_file(&copy).unwrap();
@@ -230,7 +230,7 @@ fn damage_is_not_taken_for_somebody_who_writes() {
         assert!(!copy.exists());
     }
     std::fs::write(&path, &whole).unwrap();
-    // Of mapped memory only its own process knows what is where.
+    // Only the owning process knows the locations in mapped memory.
     let memory = directory.path().join("memory");
     let mapped = Store::open(&memory, &Options::default().medium(MediumKind::Pmem)).unwrap();
     fill(&mapped, 0..10);
@@ -270,7 +270,8 @@ fn mapped_memory_is_opened_as_what_it_is_and_costs_the_lines_that_change() {
         transaction.tree("t").unwrap().insert(1000_u32.to_be_bytes(), value).unwrap();
         transaction.commit().unwrap();
     };
-    // The first makes a pair of slots of the page, the second is the steady state: updated lines, and one more.
+    // The first makes a pair of slots of the page, the second is the steady state: updated lines,
+    // and one more.
     update(&[1; 100]);
     let before = store.stats();
     update(&[2; 100]);
@@ -282,7 +283,7 @@ fn mapped_memory_is_opened_as_what_it_is_and_costs_the_lines_that_change() {
     let copy = directory.path().join("copy");
     store.backup(&copy).unwrap();
     drop(store);
-    // The same without being told.
+    // The same without the option.
     holds(&Store::open(&path, &Options::default()).unwrap(), 0..2000);
     holds(&Store::open(&path, &Options::default().access(Access::ReadOnly)).unwrap(), 0..2000);
     holds(&Store::open(&copy, &Options::default()).unwrap(), 0..2000);
@@ -327,7 +328,8 @@ fn pipes_devices_and_directories_are_no_stores() {
     assert!(matches!(refused, Error::Unknown { .. }), "{refused}");
 }
 
-/// What reading needs, of a store that no process has closed, in a folder that nobody may write to: nothing else.
+/// Reading needs only read permission for a store that no process has closed, in a folder without
+/// write permission.
 #[test]
 fn readers_write_nothing_and_need_no_permission_to() {
     for medium in [MediumKind::File, MediumKind::Pmem] {
@@ -352,7 +354,7 @@ fn readers_write_nothing_and_need_no_permission_to() {
                 assert!(matches!(reader.maintain(), Err(Error::ReadOnly { .. })));
                 reader.sync().unwrap();
             }
-            // Opened for writing it is neither by the same process nor, without permission, at all.
+            // Opening it for writing fails, in the same process and without permission.
             assert!(Store::open(&left, &Options::default()).is_err());
             assert!(Store::compact(&left, &options).is_err());
             let copy = directory.path().join("copy");
@@ -367,7 +369,7 @@ fn readers_write_nothing_and_need_no_permission_to() {
     }
 }
 
-/// Set for a process that this test starts: what it is to find locked.
+/// Set for a process that this test starts: the file that it is to find locked.
 const LOCKED: &str = "ONEHOP_STORE_LOCKED";
 
 #[test]
@@ -392,7 +394,8 @@ fn another_process_is_kept_out() {
     holds(&store, 0..20);
 }
 
-/// A deed of another process, to the file of an open store with a copy of it; and words of the error.
+/// An action of another process on the file of an open store, given a copy of it; and words of the
+/// error.
 type Mishap = (fn(&Path, &Path), &'static str);
 
 #[test]

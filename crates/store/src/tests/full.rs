@@ -1,5 +1,6 @@
-//! Media without room, of both layouts: every operation succeeds, or says that the medium is full and has changed nothing, and
-//! the store goes on afterwards. And media that fail: the store is for reading then.
+//! Media without space, of both layouts: every operation succeeds, or reports that the medium is
+//! full and has changed nothing, and the store continues afterwards. And media that fail: the store
+//! is read-only then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::{Access, Durability, Error, Options, Result, Store};
 
 const LAYOUTS: [Granularity; 2] = [Granularity::Page, Granularity::Line];
 
-/// So little memory that transactions spill.
+/// Returns options with so little memory that transactions spill.
 fn options() -> Options {
     Options::default().cache_bytes(0).transaction_bytes(6 * 4096)
 }
@@ -24,7 +25,7 @@ fn create(medium: &Arc<Limited>, options: &Options) -> Store {
     create_with(medium, options, 0)
 }
 
-/// With so many slots in reserve.
+/// Creates a store with this number of slots in reserve.
 fn create_with(medium: &Arc<Limited>, options: &Options, reserve: u32) -> Store {
     let medium = Arc::clone(medium);
     let backend: Arc<dyn Backend> = match medium.granularity() {
@@ -57,7 +58,7 @@ fn of_lines(reserve: u32) -> lines::Options {
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Readers see what `map` has.
+/// Checks that readers see the entries of `map`.
 fn reads(store: &Store, map: &Map) {
     let tree = store.read().unwrap().tree("t").unwrap();
     let mut entries = tree.iter();
@@ -67,7 +68,7 @@ fn reads(store: &Store, map: &Map) {
     assert_eq!(entries.next_ref().unwrap(), None);
 }
 
-/// The store has what `map` has, all is in order, and nothing is held on to.
+/// Checks that the store has the entries of `map`, is sound, and holds no snapshots or versions.
 fn holds(store: &Store, map: &Map) {
     reads(store, map);
     let report = store.check().unwrap();
@@ -75,7 +76,7 @@ fn holds(store: &Store, map: &Map) {
     assert_eq!((store.stats().snapshots, store.stats().versions), (0, 0));
 }
 
-/// Whether it was done; `false` if there was no room.
+/// Returns true on success, and false if there was no space.
 fn has_room<T>(result: Result<T>) -> bool {
     match result {
         Ok(_) => true,
@@ -92,7 +93,7 @@ fn put(store: &Store, map: &mut Map, key: &[u8], value: Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Some changes to a copy of `map`, and the same to the store; fails as soon as there is no room.
+/// Applies some changes to a copy of `map`, and to the store. Fails if there is no space.
 fn change(store: &Store, map: &Map, random: &mut Random) -> Result<(crate::WriteTransaction, Map)> {
     let mut after = map.clone();
     let mut transaction = store.write()?;
@@ -132,7 +133,7 @@ fn a_store_without_room_loses_nothing_and_goes_on() {
                 0 => assert!(has_room(store.checkpoint()), "room for checkpoints is kept"),
                 1 => assert!(store.maintain().is_ok()),
                 2 => {
-                    // Closed, or left as a process that ends leaves it.
+                    // Closed, or left as by a process that ends.
                     if random.below(2) == 0 {
                         store.close().unwrap()
                     } else {
@@ -183,7 +184,7 @@ fn room_is_kept_for_those_who_make_some() {
         for round in 0..5 {
             fill(&mut map);
             holds(&store, &map);
-            // More than one page of them, and not those beside each other.
+            // More than one page of them, and not adjacent ones.
             let gone: Vec<Vec<u8>> = map.keys().step_by(map.len() / 8).cloned().collect();
             let remove = |reserve: bool| -> Result<()> {
                 let mut transaction = store.write()?;
@@ -199,7 +200,7 @@ fn room_is_kept_for_those_who_make_some() {
             assert!(has_room(remove(true)), "{layout:?}, round {round}");
             gone.iter().for_each(|key| drop(map.remove(key)));
             holds(&store, &map);
-            // All of it may go, however much it is: what is freed needs little room.
+            // All of it may go, regardless of its size: freed pages need little space.
             let mut transaction = store.write().unwrap();
             transaction.use_reserve();
             transaction.drop_tree("t").unwrap();
@@ -219,7 +220,7 @@ fn room_is_kept_for_those_who_make_some() {
             }
             holds_if_any(&store, &map);
         }
-        // Who takes room along with those who make some does not get what is kept for them.
+        // A transaction that takes space in the same group does not get the reserve.
         fill(&mut map);
         let transaction = store.write().unwrap();
         transaction.tree("t").unwrap().insert([9; 5], vec![1; 5_000]).unwrap();
@@ -234,7 +235,7 @@ fn room_is_kept_for_those_who_make_some() {
     }
 }
 
-/// As [`holds`], also of a store whose tree was dropped.
+/// Does the same as [`holds`], also for a store whose tree was dropped.
 fn holds_if_any(store: &Store, map: &Map) {
     if map.is_empty() {
         assert!(store.read().unwrap().trees().unwrap().is_empty() && store.check().unwrap().is_sound());
@@ -285,16 +286,16 @@ fn who_commits_for_later_is_told_that_it_was_lost() {
             transaction.tree("t").unwrap().insert(key, vec![2; 40_000]).unwrap();
             transaction.commit_later().unwrap()
         };
-        // The first to be waited for finds out for all: each hears of its own.
+        // The first wait finds the error for all: each gets the result of its own.
         let pending: Vec<_> = ["lost", "too"].map(commit_later).into();
         assert!(pending.into_iter().all(|pending| !has_room(pending.wait())));
         holds(&store, &map);
-        // A smaller one passes, and what was lost is not its affair.
+        // A smaller one succeeds, and does not report the loss of others.
         let transaction = store.write().unwrap();
         transaction.tree("t").unwrap().insert("after", [3]).unwrap();
         transaction.commit_later().unwrap().wait().unwrap();
         map.insert(b"after".to_vec(), vec![3]);
-        // Who has not kept what can be waited for asks for all.
+        // A caller without a `Pending` waits for all commits.
         store.sync().unwrap();
         drop(commit_later("lost"));
         assert!(!has_room(store.sync()));
@@ -303,7 +304,7 @@ fn who_commits_for_later_is_told_that_it_was_lost() {
         holds(&store, &map);
         drop(commit_later("lost"));
         assert!(!has_room(store.close()));
-        // Closed it is all the same.
+        // The store is closed nevertheless.
         holds(&open(&medium, &Options::default()).unwrap(), &map);
     }
 }
@@ -346,7 +347,7 @@ fn each_of_many_threads_is_told_what_became_of_its_own() {
                                 if refusals.fetch_add(1, SeqCst) % 8 == 7 {
                                     medium.limit(10 * 4104);
                                 }
-                                // What was refused is not there, and a reader is not kept waiting.
+                                // A refused key is absent, and a reader does not wait.
                                 assert!(!store.read().unwrap().tree("t").unwrap().contains(key).unwrap());
                             }
                         }
@@ -372,7 +373,7 @@ fn who_spills_on_top_of_what_was_lost_begins_again() {
         medium.limit(0);
         let transaction = store.write().unwrap();
         let mut tree = transaction.tree("t").unwrap();
-        // Not so much that it spills, and more than there is room for.
+        // Not enough to spill, and more than the space.
         (0..80_u8).for_each(|key| assert!(!tree.insert([key], [2; 900]).unwrap()));
         let lost = transaction.commit_later().unwrap();
         let transaction = store.write().unwrap();
@@ -398,7 +399,7 @@ fn what_nobody_waits_for_becomes_durable_with_the_last_handle() {
         let pending = transaction.commit_later().unwrap();
         map.insert(b"later".to_vec(), vec![2]);
         drop(store);
-        // Whoever may still wait keeps the store open, on any thread.
+        // A pending commit keeps the store open, on any thread.
         std::thread::spawn(move || drop(pending)).join().unwrap();
         holds(&open(&medium, &options()).unwrap(), &map);
     }
@@ -418,7 +419,7 @@ fn after_a_fence_that_failed_readers_see_what_was_acknowledged() {
                 Err(error) => panic!("{error}"),
             }
         };
-        // Twice: what was read first is evicted.
+        // Twice: the pages read first are evicted.
         reads(&store, &map);
         reads(&store, &map);
         assert!(matches!(store.write(), Err(Error::Poisoned { .. })) || under_way.is_none());

@@ -1,4 +1,4 @@
-//! Group commit: how many transactions share a batch, and what becomes of them when it fails.
+//! Group commit: the number of transactions that share a batch, and their outcome when it fails.
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,7 +18,8 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
 }
 
-/// Starts `threads` threads that each commit one key, with the backend shut; returns when all but the leader have handed over.
+/// Starts `threads` threads that each commit one key, with the backend shut. Returns when all
+/// except the leader have handed over.
 fn gather<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     store: &'scope Store,
@@ -39,7 +40,7 @@ fn transactions_that_meet_share_a_batch() {
     let before = backend.commits.load(SeqCst);
     std::thread::scope(|scope| {
         let handles = gather(scope, &store, 8);
-        // Handed over, and not durable: nobody sees it.
+        // Handed over, and not durable: no reader sees it.
         assert_eq!(store.read().unwrap().trees().unwrap(), Vec::<String>::new());
         backend.open();
         for handle in handles {
@@ -70,7 +71,7 @@ fn many_threads_lose_no_increment() {
                     tree.insert("count", (count + 1).to_string()).unwrap();
                     tree.insert(format!("{thread} {round}"), vec![b'x'; 300]).unwrap();
                     transaction.commit().unwrap();
-                    // What was committed is seen by who committed it.
+                    // A thread sees its own commit.
                     assert!(get(store, &format!("{thread} {round}")).is_some());
                 }
             });
@@ -99,12 +100,12 @@ fn a_batch_without_room_takes_back_what_was_built_on_it() {
             let failed = handle.join().unwrap();
             assert!(matches!(failed, Err(Error::Full { .. })), "{failed:?}");
         }
-        // It is built on what never came to be.
+        // It is built on a commit that was rolled back.
         assert!(matches!(open.commit(), Err(Error::Full { .. })));
     });
     assert_eq!(get(&store, "before").unwrap(), "1");
     assert_eq!(store.read().unwrap().tree("t").unwrap().len().unwrap(), 1);
-    // Whoever goes on can tell that something is missing.
+    // The epoch shows that a commit is missing.
     assert_eq!((store.epoch(), store.write().unwrap().epoch()), (1, 1));
     put(&store, "after", "1").unwrap();
     assert_eq!(store.epoch(), 1);
@@ -150,7 +151,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
         }
     });
     assert!(matches!(store.write(), Err(Error::Poisoned { .. })));
-    // Snapshots begin, although the batch had given up those before it.
+    // Snapshots begin, although the batch had discarded those before it.
     assert_eq!(get(&store, "before").unwrap(), "1");
     assert_eq!(get(&store, "key 0"), None);
 }

@@ -1,4 +1,5 @@
-//! What can wait is done when nobody commits, or not at all; and a store is closed as if nobody did it.
+//! Deferrable work is done when the store is idle, or not at all, and closing a store works in both
+//! cases.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,7 +12,7 @@ fn idle() -> Options {
     Options::default().maintenance(Maintenance::WhenIdle)
 }
 
-/// Puts a value of a few bytes at each of these keys, one a transaction.
+/// Puts a value of a few bytes at each of these keys, one per transaction.
 fn commit(store: &Store, keys: impl IntoIterator<Item = u32>) -> Result<()> {
     for key in keys {
         let transaction = store.write()?;
@@ -27,7 +28,8 @@ fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// So many commits that a checkpoint costs little beside their bytes, and so few that none of them has waited for one.
+/// The number of commits at which a checkpoint costs little compared with their bytes, and none of
+/// them has waited for one.
 const COMMITS: u32 = 120;
 
 #[test]
@@ -39,7 +41,7 @@ fn checkpoints_are_made_when_nobody_commits() {
         let before = checkpoints();
         commit(&store, 0..COMMITS).unwrap();
         until(|| checkpoints() > before);
-        // Once: there is nothing left to do until somebody commits.
+        // Once: there is no work until the next commit.
         let after = checkpoints();
         std::thread::sleep(Duration::from_millis(120));
         assert_eq!(checkpoints(), after, "round {round}");
@@ -47,12 +49,12 @@ fn checkpoints_are_made_when_nobody_commits() {
     assert_eq!(store.read().unwrap().tree("t").unwrap().len().unwrap(), u64::from(COMMITS));
     assert!(store.check().unwrap().is_sound());
     store.close().unwrap();
-    // Without it, commits go on until one of them has to wait.
+    // Without the thread, commits continue until one of them has to wait.
     let store = Store::open(directory.path().join("busy"), &Options::default()).unwrap();
     let before = store.stats().backend.checkpoints;
     commit(&store, 0..COMMITS).unwrap();
     assert_eq!(store.stats().backend.checkpoints, before);
-    // Or until somebody has the time.
+    // Or until a caller has the time.
     assert!(store.maintain().unwrap() && !store.maintain().unwrap());
     assert_eq!(store.stats().backend.checkpoints, before + 1);
 }
@@ -62,7 +64,7 @@ fn pages_that_lie_in_two_slots_are_brought_together_when_nobody_commits() {
     let directory = tempfile::tempdir().unwrap();
     let options = idle().medium(MediumKind::Pmem).shadow_pages(16);
     let store = Store::open(directory.path().join("a.store"), &options).unwrap();
-    // Some pages of them, each of which becomes a pair.
+    // Some of their pages, each of which becomes a pair.
     let keys = || (0..8_000).step_by(100);
     let transaction = store.write().unwrap();
     (0..8_000_u32).for_each(|key| assert!(!transaction.tree("t").unwrap().insert(key.to_be_bytes(), [1; 30]).unwrap()));
@@ -81,7 +83,7 @@ fn a_store_is_closed_whatever_is_being_done() {
     for round in 0..40_u64 {
         let store = Store::open(&path, &idle()).unwrap();
         commit(&store, 0..round as u32 * 3).unwrap();
-        // Asleep, resting, at work, or none of these.
+        // The thread is asleep, resting, at work, or none of these.
         std::thread::sleep(Duration::from_millis(round * 3 % 70));
         if round % 2 == 0 { store.close().unwrap() } else { drop(store) }
     }
@@ -101,7 +103,7 @@ fn what_fails_meanwhile_is_told_to_the_next_who_commits() {
         until(|| medium.fences.load(SeqCst) == 0);
         std::thread::sleep(Duration::from_millis(20));
         medium.fences.store(u64::MAX, SeqCst);
-        // Or the third one came later than that, and nothing has failed.
+        // Or the third fence came later than that, and nothing has failed.
         if let Err(refused) = commit(&store, [0]) {
             break refused;
         }

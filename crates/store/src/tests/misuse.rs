@@ -1,4 +1,4 @@
-//! What callers and files should not do, and do.
+//! Invalid calls and invalid files.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn names_of_all_kinds_and_none_that_is_too_long() {
         assert!(matches!(too_long, Err(Error::Invalid(_))), "{too_long:?}");
     }
     transaction.commit().unwrap();
-    // A name that was refused has left nothing behind.
+    // A refused name has changed nothing.
     sound(&store);
     let snapshot = store.read().unwrap();
     let mut sorted = names.map(String::from);
@@ -53,7 +53,7 @@ fn keys_and_values_at_their_limits() {
     assert!(matches!(tree.insert(&too_long, ""), Err(Error::Invalid(_))));
     assert!(!tree.remove(&too_long).unwrap() && tree.get(&too_long).unwrap().is_none());
     assert_eq!(tree.range(too_long.clone()..).count(), 0);
-    // A refused key has stopped nothing half-way.
+    // A refused key has not stopped a change half-way.
     transaction.commit().unwrap();
     sound(&store);
     assert_eq!(store.read().unwrap().tree("t").unwrap().len().unwrap(), 5);
@@ -120,7 +120,7 @@ fn what_was_read_outlives_all_that_it_came_from() {
     assert_eq!(range.filter(Result::is_ok).count(), 999);
 }
 
-/// A store that was not closed, with some of everything.
+/// Returns a store that was not closed, with all kinds of entries.
 fn left<M: Simulated>() -> Vec<u8> {
     let medium = Arc::new(M::holding(CrashImage::new(), false));
     let options = Options::default().transaction_bytes(8 * 4096);
@@ -144,7 +144,8 @@ fn left<M: Simulated>() -> Vec<u8> {
     bytes
 }
 
-/// Opens it, reads all, checks all, changes something: whatever comes of it, nobody panics or takes all memory.
+/// Opens the store, reads all, checks all, changes an entry: the results may be errors, but no call
+/// panics or exhausts memory.
 fn try_all(granularity: Granularity, bytes: &[u8]) -> bool {
     let mut opened = false;
     for access in [Access::ReadOnly, Access::ReadWrite] {
@@ -169,7 +170,8 @@ fn try_all(granularity: Granularity, bytes: &[u8]) -> bool {
 /// Numbers that no store has.
 const NUMBERS: [u32; 6] = [0, 1, 3, 1 << 16, u32::MAX >> 1, u32::MAX];
 
-/// Opens `bytes` with each word of `of`, and each two, replaced by each of [`NUMBERS`], and `seal`ed, so that no checksum tells.
+/// Opens `bytes` with each word of `of`, and each two, replaced by each of [`NUMBERS`], and
+/// `seal`ed, so that no checksum detects it.
 fn try_numbers(granularity: Granularity, bytes: &[u8], of: Range<usize>, seal: impl Fn(&mut [u8])) {
     let places = of.clone().step_by(4).flat_map(|at| [at..at + 4, at..(at + 8).min(of.end)]);
     for (place, number) in places.flat_map(|place| NUMBERS.map(|number| (place.clone(), number))) {
@@ -180,7 +182,7 @@ fn try_numbers(granularity: Granularity, bytes: &[u8], of: Range<usize>, seal: i
     }
 }
 
-/// Puts the checksum of `checked`, begun with `seed`, before it.
+/// Puts the checksum of `checked`, with the seed `seed`, before it.
 fn seal(bytes: &mut [u8], checked: Range<usize>, seed: u32) {
     let checksum = crc32c::crc32c_append(seed, &bytes[checked.clone()]);
     bytes[checked.start - 4..checked.start].copy_from_slice(&checksum.to_le_bytes());
@@ -203,7 +205,7 @@ fn numbers_that_cannot_be_are_refused_even_with_the_right_checksum() {
         try_numbers(granularity, bytes, 8..32, superblock);
         try_numbers(granularity, bytes, 48..56 + 44, superblock);
     }
-    // Of slots: headers, and where a list or a table begins. Some of each kind.
+    // Slots: headers, and the beginning of a list or a table. Some of each kind.
     let name = crc32c::crc32c(&file[32..48]);
     for kind in 1..=5 {
         let slots = (8192..file.len()).step_by(4096).filter(|at| file[at + 4] == kind);

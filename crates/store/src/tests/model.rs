@@ -1,5 +1,5 @@
-//! The store against `BTreeMap`s: random transactions over several trees, with savepoints, aborts, reopening and readers, in so
-//! little memory that pages are evicted and spilled all the time.
+//! The store against `BTreeMap`s: random transactions over several trees, with savepoints, aborts,
+//! reopening and readers, in so little memory that pages are evicted and spilled constantly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum Step {
     Range { tree: u8, from: Key, to: Key, turns: Vec<bool> },
 }
 
-/// Keys of few numbers, so that they meet again, and of all lengths.
+/// Keys of few numbers, so that they recur, and of all lengths.
 #[derive(Clone, Debug)]
 struct Key(u16, u16);
 
@@ -113,7 +113,7 @@ fn same_all(transaction: &ReadTransaction, model: &Model) {
     }
 }
 
-/// Takes entries from both ends of a range, as the turns say, and then the rest from the front.
+/// Takes entries from both ends of a range, as `turns` selects, and then the rest from the front.
 fn same_range(tree: &Tree<'_>, map: &Map, from: &Key, to: &Key, turns: &[bool]) {
     let (from, to) = (from.bytes(), to.bytes());
     let mut found = tree.range(from.clone()..to.clone());
@@ -195,7 +195,7 @@ impl Run {
             }
             Step::RemoveMany { tree, from, count } => {
                 let mut target = open.tree(name(tree)).unwrap();
-                // Removes what a cursor over the same tree is at.
+                // Removes the entries under a cursor over the same tree.
                 let keys = Key(from, 5).bytes()..Key(from + count, 5).bytes();
                 for entry in target.range(keys.clone()) {
                     assert!(target.remove(entry.unwrap().key()).unwrap());
@@ -278,7 +278,7 @@ impl Run {
         assert!(report.is_sound(), "{report}");
     }
 
-    /// With all readers gone and all trees dropped, nothing is left.
+    /// Checks that nothing is left after all readers have ended and all trees were dropped.
     fn end(mut self) {
         self.open = None;
         for (reader, model) in self.readers.drain(..) {

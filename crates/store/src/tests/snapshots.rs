@@ -1,4 +1,4 @@
-//! Readers beside a writer: each sees one commit, whole, as long as it lives.
+//! Readers beside a writer: each sees one commit, whole, for its lifetime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -133,7 +133,7 @@ fn a_spilled_transaction_that_aborts_leaves_nothing() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// Pages of four entries each.
+/// Fills pages with four entries each.
 fn fill_pages(store: &Store) {
     let transaction = store.write().unwrap();
     let mut tree = transaction.tree("pages").unwrap();
@@ -143,7 +143,7 @@ fn fill_pages(store: &Store) {
     transaction.commit().unwrap();
 }
 
-/// A transaction that changes so many pages.
+/// Returns a transaction that changes `pages` pages.
 fn change_pages(store: &Store, pages: u8) -> crate::WriteTransaction {
     let transaction = store.write().unwrap();
     let mut tree = transaction.tree("pages").unwrap();
@@ -155,7 +155,8 @@ fn change_pages(store: &Store, pages: u8) -> crate::WriteTransaction {
 fn what_is_committed_for_later_does_not_keep_readers_from_beginning() {
     let store = Faulty::store(&Options::default().version_bytes(4 * 4096)).1;
     fill_pages(&store);
-    // Not all that it replaces is known: no snapshot can begin before it is durable, so it does not wait.
+    // Not all versions that it replaces are known. No snapshot can begin before it is durable, so
+    // the commit is not deferred.
     change_pages(&store, 10).commit_with(crate::Durability::Later).unwrap();
     assert_eq!(store.read().unwrap().tree("pages").unwrap().get([0]).unwrap().unwrap(), [1; 900]);
 }
@@ -187,7 +188,8 @@ fn a_reader_whose_versions_are_gone_does_not_come_back_to_life() {
         while store.inner.pages.handed_over() == handed_over {
             std::thread::yield_now();
         }
-        // Gives up all readers before it, and finds no room; meanwhile the one before has no memory for this reader.
+        // Discards all readers before it, and finds no space. Meanwhile the commit before it has no
+        // memory for this reader.
         let fails = change_pages(&store, 10);
         let fails = scope.spawn(|| fails.commit());
         while store.inner.pages.handed_over() == handed_over + 1 {
@@ -226,7 +228,7 @@ fn savepoints_that_are_over_take_no_memory() {
     assert!(tree.iter().all(|entry| entry.unwrap().value() == [0; 900]), "there was room for its versions");
 }
 
-/// Puts a lot into the accounts, more than there is memory for.
+/// Inflates the accounts beyond the memory.
 fn inflate(store: &Store) -> crate::WriteTransaction {
     let transaction = store.write().unwrap();
     let mut tree = transaction.tree("accounts").unwrap();

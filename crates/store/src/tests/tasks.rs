@@ -1,4 +1,5 @@
-//! Group commit by tasks, which wait without a thread: who leads, and what becomes of those that are dropped.
+//! Group commit by tasks, which wait without a thread: the choice of the leader, and the effect of
+//! dropped tasks.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use futures::executor::block_on;
 use super::faulty::Faulty;
 use crate::{Error, Options, Pending, Result, Store, Turn};
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicU64);
 
@@ -58,7 +59,7 @@ fn flushes(turn: Poll<Turn>) -> bool {
     matches!(turn, Poll::Ready(Turn::Flush { .. }))
 }
 
-/// A store whose backend is shut, and two tasks that wait behind a commit that is under way.
+/// Shuts the backend of a store, and returns a running commit and two tasks that wait behind it.
 fn two_behind_one<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     store: &'scope Store,
@@ -101,7 +102,7 @@ fn one_task_leads_and_the_others_are_told() {
 #[test]
 fn a_task_that_is_dropped_leaves_the_others_one_that_leads() {
     let (backend, store) = Faulty::store(&Options::default());
-    // Before it hears that it is to lead, and after.
+    // Before it learns that it is to lead, and after.
     for heard in [false, true] {
         std::thread::scope(|scope| {
             let (under_way, [mut a, mut b]) = two_behind_one(scope, &store, &backend);
@@ -118,7 +119,7 @@ fn a_task_that_is_dropped_leaves_the_others_one_that_leads() {
             assert!(flushes(a.poll()));
             a.pending.wait().unwrap();
         });
-        // What was dropped had been handed over.
+        // The dropped transactions had been handed over.
         assert_eq!(keys(&store), 3);
     }
 }
@@ -129,7 +130,7 @@ fn the_last_waker_is_the_one_that_is_woken() {
     std::thread::scope(|scope| {
         let (under_way, [mut a, b]) = two_behind_one(scope, &store, &backend);
         drop(b);
-        // It has gone over to another task.
+        // The commit has moved to another task.
         let woken = Arc::<Woken>::default();
         a.waker = Waker::from(Arc::clone(&woken));
         assert!(a.poll().is_pending());
@@ -138,7 +139,7 @@ fn the_last_waker_is_the_one_that_is_woken() {
         assert_eq!((a.woken(), woken.0.load(SeqCst)), (0, 1));
         assert!(flushes(a.poll()));
     });
-    // That nobody made it durable keeps nobody from going on.
+    // A commit that no task made durable does not block later ones.
     later(&store, "after").unwrap().wait().unwrap();
     assert_eq!(keys(&store), 4);
 }

@@ -1,4 +1,5 @@
-//! The tree of trees: page 0 is its root, its keys are names, its values say where the tree of that name begins.
+//! The tree of trees. Its root is page 0. It maps the name of a tree to the location of the tree's
+//! root.
 //!
 //! ```text
 //! 0  root   u32   page of the root, never 0
@@ -11,12 +12,12 @@ use crate::{Error, Result};
 /// The root of the tree of trees.
 pub(crate) const CATALOG: PageNo = PageNo(0);
 
-/// The value of a tree's name.
+/// Encodes the value of a tree's name.
 pub(crate) fn encode_root(root: PageNo) -> [u8; 8] {
     u64::from(root.0).to_le_bytes()
 }
 
-/// The root that the value of a tree's name says.
+/// Decodes the root from the value of a tree's name.
 pub(crate) fn decode_root(name: &[u8], value: &[u8]) -> Result<PageNo> {
     let number = <[u8; 8]>::try_from(value).ok().map(u64::from_le_bytes);
     match number.and_then(|number| u32::try_from(number).ok()) {

@@ -1,5 +1,5 @@
-//! Walking a tree to see that it is one: every page at most once, levels that go down by one, keys within what the nodes above
-//! promise, chains of overflow pages as long as their values.
+//! Verifies a tree: it reaches every page at most once, levels decrease by one, keys are within the
+//! bounds of the nodes above. Chains of overflow pages are as long as their values.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::backend::PageNo;
 use crate::pages::Source;
 use crate::{Error, Result};
 
-/// What a walk has seen of a tree.
+/// Statistics of a walked tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) entries: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub(crate) inner_pages: u64,
     pub(crate) leaf_pages: u64,
     pub(crate) overflow_pages: u64,
-    /// Bytes in use in leaves, of those that they have.
+    /// The bytes in use in leaves.
     pub(crate) leaf_used_bytes: u64,
 }
 
@@ -33,7 +33,7 @@ impl<'a, S: Source> Walk<'a, S> {
         Self { source, reached: HashSet::new(), found }
     }
 
-    /// Pages that were reached, of all trees.
+    /// Returns the pages that were reached, of all trees.
     pub(crate) fn into_reached(self) -> HashSet<PageNo> {
         self.reached
     }
@@ -41,7 +41,7 @@ impl<'a, S: Source> Walk<'a, S> {
     /// Walks the tree of `name`.
     ///
     /// # Errors
-    /// Those that are about the medium, not about this tree: damaged pages are findings.
+    /// Those of the medium. Damaged pages are findings.
     pub(crate) fn tree(&mut self, name: &str, root: PageNo) -> Result<Shape> {
         let mut shape = Shape::default();
         self.node(name, root, None, None, None, &mut shape)?;
@@ -52,7 +52,7 @@ impl<'a, S: Source> Walk<'a, S> {
         (self.found)(format!("tree {name:?}: {what}"));
     }
 
-    /// Whether `page` is met for the first time.
+    /// Records `page` as reached. Returns true if it was not reached before.
     fn reach(&mut self, name: &str, page: PageNo) -> bool {
         let is_new = self.reached.insert(page);
         if !is_new {

@@ -1,11 +1,11 @@
 //! Ranges, in both directions.
 //!
-//! A cursor is two positions, front and back, each a leaf with the way down to it. It goes on within a leaf without looking at
-//! bounds: how far a leaf is inside of them is found once, when it is entered. The two meet in one leaf, since neither passes the
-//! other's position there.
+//! A cursor is two positions, front and back, each a leaf with the path down to it. It steps within
+//! a leaf without comparing bounds: the part of a leaf within the bounds is computed once, on
+//! entry. The two positions meet in one leaf, where neither passes the other.
 //!
-//! A transaction may change the tree while a cursor of it lives: the cursor then finds its place again by the last key that it
-//! gave. Its leaf stays as it was as long as the cursor holds it.
+//! A transaction may change the tree while it has a live cursor. The cursor then finds its position
+//! again by the last key that it returned. A leaf does not change as long as the cursor holds it.
 
 use std::ops::{Bound, Deref, Range};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::Result;
 use crate::backend::{Image, PageNo};
 use crate::pages::Source;
 
-/// A value, without a copy if it lies in a leaf. It stays what it is, whatever is committed.
+/// A value, without a copy if it lies in a leaf. Later commits do not change it.
 #[derive(Clone, Debug)]
 pub struct Value(Bytes);
 
@@ -27,7 +27,7 @@ enum Bytes {
 }
 
 fn narrow(range: Range<usize>) -> Range<u16> {
-    // Positions in a page.
+    // Positions in a page fit in 16 bits.
     range.start as u16..range.end as u16
 }
 
@@ -36,7 +36,7 @@ fn wide(range: &Range<u16>) -> Range<usize> {
 }
 
 impl Value {
-    /// The value of `slot`.
+    /// Returns the value of `slot`.
     pub(super) fn new(source: &mut impl Source, leaf: Arc<Image>, slot: usize) -> Result<Self> {
         let node = Node(&leaf);
         match (node.value_range(slot), node.stored(slot)) {
@@ -99,12 +99,12 @@ impl Entry {
         Ok(Self { leaf, key, value: EntryValue::Owned(Arc::from(&*value)) })
     }
 
-    /// Its key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.leaf.0[wide(&self.key)]
     }
 
-    /// Its value.
+    /// Returns the value.
     pub fn value(&self) -> &[u8] {
         match &self.value {
             EntryValue::Inline(range) => &self.leaf.0[wide(range)],
@@ -113,16 +113,16 @@ impl Entry {
     }
 }
 
-/// A place between two entries of a leaf.
+/// A position between two entries of a leaf.
 #[derive(Clone, Debug)]
 struct Position {
-    /// Inner nodes from the root on, and which child of each.
+    /// The inner nodes from the root on, each with the index of the child taken.
     path: Vec<(Arc<Image>, usize)>,
     page: PageNo,
     leaf: Arc<Image>,
-    /// The front's next entry; for the back, one more than its next.
+    /// For the front, the slot of the next entry. For the back, one more than that.
     slot: usize,
-    /// Entries of this leaf that are within the bounds.
+    /// The entries of this leaf within the bounds.
     within: Range<usize>,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct Cursor<S> {
     back: Option<Position>,
     is_done: bool,
     stamp: u64,
-    /// A long value that is lent.
+    /// The buffer of a long value that is lent.
     lent: Vec<u8>,
 }
 
@@ -154,21 +154,21 @@ impl<S: Source> Cursor<S> {
         Self { source, root, lower, upper, front: None, back: None, is_done, stamp, lent: Vec::new() }
     }
 
-    /// The next entry from the front.
+    /// Returns the next entry from the front.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>> {
         let Some(slot) = self.step_front()? else { return Ok(None) };
         let Some(front) = &self.front else { return Ok(None) };
         Entry::new(&mut self.source, Arc::clone(&front.leaf), slot).map(Some)
     }
 
-    /// The next entry from the back.
+    /// Returns the next entry from the back.
     pub(crate) fn next_back(&mut self) -> Result<Option<Entry>> {
         let Some(slot) = self.step_back()? else { return Ok(None) };
         let Some(back) = &self.back else { return Ok(None) };
         Entry::new(&mut self.source, Arc::clone(&back.leaf), slot).map(Some)
     }
 
-    /// The next entry from the front, lent.
+    /// Returns the next entry from the front, lent.
     pub(crate) fn lend(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let Some(slot) = self.step_front()? else { return Ok(None) };
         let Some(front) = &self.front else { return Ok(None) };
@@ -184,7 +184,7 @@ impl<S: Source> Cursor<S> {
         Ok(Some((node.key(slot), value)))
     }
 
-    /// The slot of the next entry in the leaf of `front`.
+    /// Returns the slot of the next entry in the leaf of `front`.
     fn step_front(&mut self) -> Result<Option<usize>> {
         if self.stamp != self.source.stamp() {
             self.find_again();
@@ -193,7 +193,7 @@ impl<S: Source> Cursor<S> {
             if self.is_done {
                 return Ok(None);
             }
-            // What fails or ends here does not go on.
+            // A cursor that fails or ends in this iteration stays done.
             self.is_done = true;
             let Some(front) = &mut self.front else {
                 self.front = Some(self.seek(Side::Front)?);
@@ -216,7 +216,7 @@ impl<S: Source> Cursor<S> {
         }
     }
 
-    /// The slot of the next entry in the leaf of `back`.
+    /// Returns the slot of the next entry in the leaf of `back`.
     fn step_back(&mut self) -> Result<Option<usize>> {
         if self.stamp != self.source.stamp() {
             self.find_again();
@@ -247,7 +247,8 @@ impl<S: Source> Cursor<S> {
         }
     }
 
-    /// The tree has changed: forgets positions, and narrows the bounds to what was not given yet.
+    /// Handles a changed tree: discards the positions, and narrows the bounds to the entries not
+    /// returned yet.
     fn find_again(&mut self) {
         if let Some(front) = self.front.take()
             && front.slot > front.within.start
@@ -262,7 +263,7 @@ impl<S: Source> Cursor<S> {
         self.stamp = self.source.stamp();
     }
 
-    /// Goes down from the root to the leaf of one end.
+    /// Descends from the root to the leaf of one end.
     fn seek(&mut self, side: Side) -> Result<Position> {
         let bound = match (side, &self.lower, &self.upper) {
             (Side::Front, Bound::Included(key) | Bound::Excluded(key), _)
@@ -294,7 +295,7 @@ impl<S: Source> Cursor<S> {
         Position { path, page, leaf, slot, within }
     }
 
-    /// The entries of a leaf that are within the bounds.
+    /// Returns the entries of a leaf within the bounds.
     fn within(&self, leaf: Node<'_>) -> Range<usize> {
         let count = leaf.count();
         if count == 0 {
@@ -317,7 +318,7 @@ impl<S: Source> Cursor<S> {
         start..end
     }
 
-    /// Takes one end to the next leaf in its direction; `None` if there is none.
+    /// Moves one end to the next leaf in its direction. Returns `None` if there is none.
     fn next_leaf(&mut self, side: Side, from: Position) -> Result<Option<Position>> {
         let mut path = from.path;
         while let Some((image, index)) = path.pop() {
@@ -328,7 +329,7 @@ impl<S: Source> Cursor<S> {
             };
             let Some(mut index) = next else { continue };
             let mut image = Arc::clone(&image);
-            // Down along the edge.
+            // Descend along the edge.
             loop {
                 node = Node(&image);
                 let Some(level) = node.level().checked_sub(1) else { break };
@@ -347,7 +348,7 @@ impl<S: Source> Cursor<S> {
     }
 }
 
-/// The keys that nodes leave to the one that they lead to: from the first on, and before the second.
+/// Returns the bounds of the keys below a path: an inclusive lower and an exclusive upper bound.
 fn left_to(path: &[(Arc<Image>, usize)]) -> (Option<&[u8]>, Option<&[u8]>) {
     let lower = path.iter().rev().find(|(_, index)| *index > 0);
     let upper = path.iter().rev().find(|(image, index)| *index < Node(image).count());

@@ -1,7 +1,8 @@
-//! Changing a tree.
+//! Changes of a tree.
 //!
-//! Insertion goes down, and splits on its way back up where a node has no room. Removal merges a node that has become small with
-//! a neighbour, if both fit into one page. The root stays where it is: before it splits, its cells move into a child of their own.
+//! Insertion descends to a leaf, and splits full nodes on its way back up. Removal merges a small
+//! node with a neighbour, if both fit into one page. The page of the root never changes: before the
+//! root splits, its cells move into a child of their own.
 
 use super::node::{CAPACITY, MAX_INLINE_BYTES, Node, NodeMut, Stored, inner_cell_bytes, leaf_cell_bytes};
 use super::{MAX_VALUE_BYTES, check_key, overflow, read};
@@ -9,27 +10,29 @@ use crate::backend::PageNo;
 use crate::pages::Transaction;
 use crate::{Error, Result};
 
-/// Nodes with less in them are merged with a neighbour.
+/// A node with fewer bytes in use is merged with a neighbour.
 const SMALL: usize = CAPACITY / 3;
-/// What two nodes may have in them to become one: the one has room to grow, or the next insertion would split it again.
+/// The most bytes of two nodes that are merged. The result has space to grow, or the next insertion
+/// would split it again.
 const MERGED: usize = CAPACITY - CAPACITY / 8;
 
-/// The way down from a root: inner nodes, and which child of each.
+/// The path down from a root: inner nodes, each with the index of the child taken.
 type Path = Vec<(PageNo, usize)>;
 
-/// Makes an empty tree; returns its root.
+/// Creates an empty tree. Returns its root.
 pub(crate) fn create(transaction: &mut Transaction) -> Result<PageNo> {
     let root = transaction.allocate()?;
     NodeMut::new(transaction.edit(root)?).format(0, PageNo(0));
     Ok(root)
 }
 
-/// Goes down to the leaf that `key` belongs into.
+/// Descends to the leaf of `key`.
 fn descend(transaction: &mut Transaction, root: PageNo, key: &[u8], path: &mut Path) -> Result<PageNo> {
     let mut page = root;
     let mut level = None;
     loop {
-        // The image is let go before anything is changed: a second owner would make the change copy it.
+        // The image is released before anything is changed: a second owner would make the change
+        // copy it.
         let image = read::node(transaction, page, level)?;
         let node = Node(&image);
         level = node.level().checked_sub(1);
@@ -42,7 +45,7 @@ fn descend(transaction: &mut Transaction, root: PageNo, key: &[u8], path: &mut P
     }
 }
 
-/// Puts `value` at `key`; returns whether there was a value before.
+/// Puts `value` at `key`. Returns true if there was a value before.
 pub(crate) fn insert(transaction: &mut Transaction, root: PageNo, key: &[u8], value: &[u8]) -> Result<bool> {
     check_key(key)?;
     let Ok(len) = u32::try_from(value.len()) else {
@@ -87,7 +90,7 @@ pub(crate) fn insert(transaction: &mut Transaction, root: PageNo, key: &[u8], va
     Ok(old.is_some())
 }
 
-/// Moves the cells of a root into a child of its own, which is returned.
+/// Moves the cells of a root into a new child. Returns the child.
 fn push_down(transaction: &mut Transaction, root: PageNo, path: &mut Path) -> Result<PageNo> {
     let child = transaction.allocate()?;
     let image = transaction.page(root)?;
@@ -110,7 +113,7 @@ fn split_leaf(
     let image = transaction.page(left)?;
     let node = Node(&image);
     let split = node.split_point(slot, leaf_cell_bytes(key, value));
-    // Cells from here on go to the right.
+    // The cells from `first` on move to the right.
     let first = if slot < split { split - 1 } else { split };
     let separator = {
         let last_left = if slot + 1 == split { key } else { node.key(first - 1) };
@@ -132,13 +135,13 @@ fn split_leaf(
     insert_child(transaction, path, &separator, right)
 }
 
-/// The shortest key that is greater than `left` and not greater than `right`.
+/// Returns the shortest key that is greater than `left` and not greater than `right`.
 fn shortest_between<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     &right[..(common + 1).min(right.len())]
 }
 
-/// Puts `child`, whose keys begin at `key`, behind the child that the path went to.
+/// Inserts `child`, whose keys begin at `key`, behind the child that the path took.
 fn insert_child(transaction: &mut Transaction, path: &mut Path, key: &[u8], child: PageNo) -> Result<()> {
     let Some((page, slot)) = path.pop() else {
         return Err(Error::Invalid("a root was split without a node above it".into()));
@@ -152,7 +155,8 @@ fn insert_child(transaction: &mut Transaction, path: &mut Path, key: &[u8], chil
     let right = transaction.allocate()?;
     let image = transaction.page(left)?;
     let node = Node(&image);
-    // The first item of the right part goes up: its key separates, its child is the first on the right.
+    // The first item of the right part moves up: its key separates, its child is the first on the
+    // right.
     let split = node.split_point(slot, inner_cell_bytes(key));
     let first = if slot < split { split - 1 } else { split };
     let (separator, first_child, from) = if slot == split {
@@ -175,7 +179,7 @@ fn insert_child(transaction: &mut Transaction, path: &mut Path, key: &[u8], chil
     insert_child(transaction, path, &separator, right)
 }
 
-/// Takes `key` out; returns whether it was there.
+/// Removes `key`. Returns true if it was there.
 pub(crate) fn remove(transaction: &mut Transaction, root: PageNo, key: &[u8]) -> Result<bool> {
     let mut path = Path::with_capacity(8);
     let leaf = descend(transaction, root, key, &mut path)?;
@@ -244,7 +248,7 @@ fn merge(transaction: &mut Transaction, parent: PageNo, index: usize) -> Result<
     Ok(true)
 }
 
-/// While a root has one child, takes the cells of that.
+/// While a root has only one child, replaces its cells with those of the child.
 fn pull_up(transaction: &mut Transaction, root: PageNo) -> Result<()> {
     loop {
         let image = transaction.page(root)?;
@@ -258,7 +262,7 @@ fn pull_up(transaction: &mut Transaction, root: PageNo) -> Result<()> {
     }
 }
 
-/// Takes everything out of a tree; its root stays.
+/// Removes all entries of a tree. Its root stays.
 pub(crate) fn clear(transaction: &mut Transaction, root: PageNo) -> Result<()> {
     free_below(transaction, root, None)?;
     NodeMut::new(transaction.edit(root)?).format(0, PageNo(0));
@@ -271,7 +275,7 @@ pub(crate) fn free_tree(transaction: &mut Transaction, root: PageNo) -> Result<(
     transaction.free(root)
 }
 
-/// Frees what a node refers to.
+/// Frees the pages below a node.
 fn free_below(transaction: &mut Transaction, page: PageNo, level: Option<u8>) -> Result<()> {
     let image = read::node(transaction, page, level)?;
     let node = Node(&image);

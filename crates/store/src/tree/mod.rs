@@ -1,9 +1,11 @@
 //! Ordered maps in pages: B+trees.
 //!
-//! A tree is known by the page of its root, which never changes: a root that is full moves its cells into a child, and a root with
-//! one child takes its cells back. So a commit that changes a leaf writes that leaf and nothing above it.
+//! The page of a tree's root identifies the tree and never changes: a full root moves its cells
+//! into a child, and a root with one child takes its cells back. Therefore a commit that changes a
+//! leaf writes that leaf and nothing above it.
 //!
-//! Leaves are not linked: a link would change with its neighbour, and cost a page to write. A cursor keeps its way down instead.
+//! Leaves are not linked: a link would change with its neighbour, and cost a page to write. A
+//! cursor keeps its path from the root instead.
 
 mod catalog;
 mod check;
@@ -28,15 +30,15 @@ pub(crate) use read::{count, get};
 use crate::backend::PageNo;
 use crate::{Error, Result};
 
-/// The longest value.
+/// The maximum number of bytes of a value.
 pub const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
-/// A page that is whole, and not what the page above it says.
+/// Creates the error of a whole page that is not what the page above it expects.
 fn misplaced(page: PageNo, expected: &str) -> Error {
     Error::Corrupt { object: "the store".into(), reason: format!("{page} is referred to as {expected}, and is not") }
 }
 
-/// Refuses keys that no node could hold.
+/// Rejects keys that do not fit in a node.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES {
         return Err(Error::Invalid(format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len())));

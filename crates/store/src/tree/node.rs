@@ -1,21 +1,29 @@
 //! A node of a B+tree in a page: slots that grow up, cells that grow down.
 //!
 //! ```text
-//!   0  kind     u8   1 leaf, 2 inner, 3 overflow      16  slots  count x u16: offsets of cells, in the order of keys
-//!   1  level    u8   0 for leaves                         free
-//!   2  version  u8   of this layout                       cells, from `start` to the end of the page
+//!   0  kind     u8   1 leaf, 2 inner, 3 overflow
+//!   1  level    u8   0 for leaves
+//!   2  version  u8   of this layout
 //!   3  zero     u8
-//!   4  count    u16  cells                            leaf cell:   key length u16, value length u16, key, value
-//!   6  start    u16  of the lowest cell               inner cell:  key length u16, child u32, key
+//!   4  count    u16  cells
+//!   6  start    u16  of the lowest cell
 //!   8  dead     u16  bytes of cells no longer used
 //!  10  run      u16  1 + the slot of the last insertion
 //!  12  first    u32  inner: the child before all keys
-//! ```
-//! A value length of `0xffff` stands for a value in overflow pages: 8 bytes follow the key, the first page and the length.
-//! Child `i + 1` of an inner node has the keys that are not less than key `i`, and less than key `i + 1`.
+//!  16  slots    count x u16: offsets of cells, in the order of keys
+//!      free
+//!      cells    from `start` to the end of the page
 //!
-//! Invariant: what [`verify`] has accepted can be read without a bounds check ever failing, and `dead` plus the live cells are
-//! exactly the bytes from `start`. So cells of a damaged page cannot make an edit run over its end.
+//!  leaf cell:   key length u16, value length u16, key, value
+//!  inner cell:  key length u16, child u32, key
+//! ```
+//! A value length of `0xffff` marks a value in overflow pages: 8 bytes follow the key, the first
+//! page and the length. Child `i + 1` of an inner node has the keys that are not less than key `i`,
+//! and less than key `i + 1`.
+//!
+//! Invariant: in a page that [`verify`] accepts, every read is within bounds, and `dead` plus the
+//! live cells are exactly the bytes from `start`. So cells of a damaged page cannot make an edit
+//! run over its end.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -33,22 +41,24 @@ const SLOT: usize = 2;
 const LEAF_CELL_HEADER: usize = 4;
 const INNER_CELL_HEADER: usize = 6;
 const IN_OVERFLOW: u16 = u16::MAX;
-/// What stands for a value in overflow pages: first page, length.
+/// The bytes of a reference to overflow pages: first page, length.
 const REFERENCE_BYTES: usize = 8;
 
-/// Bytes for slots and cells.
+/// The bytes for slots and cells.
 pub(super) const CAPACITY: usize = PAGE_BYTES - HEADER_BYTES;
-/// The longest key: three of the longest cells fit into a node, so that any can be split.
+/// The maximum number of bytes of a key: three of the longest cells fit into a node, so that any
+/// node can be split.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// Key and value together up to which a value stays in the leaf.
+/// The maximum number of bytes of a key and its value together with which the value stays in the
+/// leaf.
 pub(super) const MAX_INLINE_BYTES: usize = MAX_KEY_BYTES + REFERENCE_BYTES;
 const _: () = assert!(3 * (LEAF_CELL_HEADER + MAX_INLINE_BYTES + SLOT) <= CAPACITY);
-/// More levels than the longest keys and all page numbers can make.
+/// The maximum level, more than the longest keys and all page numbers can produce.
 pub(super) const MAX_LEVEL: u8 = 40;
-/// Bytes of a value in one overflow page.
+/// The bytes of a value in one overflow page.
 pub(super) const OVERFLOW_BYTES: usize = PAGE_BYTES - HEADER_BYTES;
 
-/// A value as its cell has it.
+/// A value as stored in its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored<'a> {
     Inline(&'a [u8]),
@@ -83,12 +93,13 @@ impl<'a> Node<'a> {
         u16_at(&self.0.0, 8).into()
     }
 
-    /// The slot after that of the last insertion, if the insertions before it went there as well.
+    /// Returns the slot after that of the last insertion, if the insertions before it went there as
+    /// well.
     fn run(self) -> usize {
         u16_at(&self.0.0, 10).into()
     }
 
-    /// Bytes of slots and live cells.
+    /// Returns the bytes of slots and live cells.
     pub(super) fn used(self) -> usize {
         (PAGE_BYTES - self.start()).saturating_sub(self.dead()) + SLOT * self.count()
     }
@@ -107,7 +118,7 @@ impl<'a> Node<'a> {
         LEAF_CELL_HEADER + key + stored_bytes(u16_at(&self.0.0, at + 2))
     }
 
-    /// Where the key of `slot` lies.
+    /// Returns the location of the key of `slot`.
     #[inline]
     pub(super) fn key_range(self, slot: usize) -> Range<usize> {
         let at = self.cell(slot);
@@ -120,7 +131,7 @@ impl<'a> Node<'a> {
         &self.0.0[self.key_range(slot)]
     }
 
-    /// Where the value of `slot` lies; `None` if that is in overflow pages.
+    /// Returns the location of the value of `slot`, or `None` if it is in overflow pages.
     #[inline]
     pub(super) fn value_range(self, slot: usize) -> Option<Range<usize>> {
         let at = self.cell(slot);
@@ -141,7 +152,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The slot of `key`, or the slot where it belongs.
+    /// Returns the slot of `key`, or the slot to insert it at.
     pub(super) fn search(self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -155,7 +166,7 @@ impl<'a> Node<'a> {
         Err(low)
     }
 
-    /// Child `index` of an inner node, from 0 to `count`.
+    /// Returns child `index` of an inner node, from 0 to `count`.
     pub(super) fn child(self, index: usize) -> PageNo {
         PageNo(match index.checked_sub(1) {
             None => u32_at(&self.0.0, 12),
@@ -163,7 +174,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The index of the child that has `key`.
+    /// Returns the index of the child that has `key`.
     pub(super) fn child_of(self, key: &[u8]) -> usize {
         match self.search(key) {
             Ok(slot) => slot + 1,
@@ -171,15 +182,16 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The bytes of an overflow page, and the page after it.
+    /// Returns the bytes of an overflow page, and the page after it.
     pub(super) fn overflow(self) -> (&'a [u8], PageNo) {
         (&self.0.0[HEADER_BYTES..HEADER_BYTES + self.count()], PageNo(u32_at(&self.0.0, 12)))
     }
 
-    /// Where to split a node that has no room for a cell of `cell` bytes at `slot`: the first item of the right part, counted
-    /// with the new cell in its place; both parts have one, and room for theirs.
+    /// Returns the split point of a node without space for a cell of `cell` bytes at `slot`. The
+    /// split point is the first item of the right part, counted with the new cell in its place.
+    /// Each part has at least one item, and space for its items.
     ///
-    /// Insertions that go on where the last one was leave full nodes behind them; others halve.
+    /// Insertions that continue where the last one was leave full nodes behind them. Others halve.
     pub(super) fn split_point(self, slot: usize, cell: usize) -> usize {
         let count = self.count();
         let total = self.used() + cell + SLOT;
@@ -196,7 +208,7 @@ impl<'a> Node<'a> {
             return slot;
         }
         if (is_ascending || is_descending) && slot < count {
-            // What follows the run is not part of it.
+            // The items behind the run are not part of it.
             let left: usize = (0..=slot).map(item_bytes).sum();
             if left <= CAPACITY {
                 return slot + 1;
@@ -217,7 +229,7 @@ fn stored_bytes(len: u16) -> usize {
     if len == IN_OVERFLOW { REFERENCE_BYTES } else { len.into() }
 }
 
-/// Bytes of the leaf cell of `key` and `value`, without its slot.
+/// Returns the bytes of the leaf cell of `key` and `value`, without its slot.
 pub(super) fn leaf_cell_bytes(key: &[u8], value: Stored<'_>) -> usize {
     LEAF_CELL_HEADER
         + key.len()
@@ -227,7 +239,7 @@ pub(super) fn leaf_cell_bytes(key: &[u8], value: Stored<'_>) -> usize {
         }
 }
 
-/// Bytes of the inner cell of `key`, without its slot.
+/// Returns the bytes of the inner cell of `key`, without its slot.
 pub(super) fn inner_cell_bytes(key: &[u8]) -> usize {
     INNER_CELL_HEADER + key.len()
 }
@@ -260,7 +272,7 @@ impl<'a> NodeMut<'a> {
         self.put(at, &(value as u16).to_le_bytes());
     }
 
-    /// Makes it an empty node.
+    /// Makes the page an empty node.
     pub(super) fn format(&mut self, level: u8, first: PageNo) {
         let kind = if level == 0 { LEAF } else { INNER };
         self.put(0, &[kind, level, VERSION, 0]);
@@ -270,7 +282,7 @@ impl<'a> NodeMut<'a> {
         self.put(12, &first.0.to_le_bytes());
     }
 
-    /// Makes it an overflow page.
+    /// Makes the page an overflow page.
     pub(super) fn format_overflow(&mut self, bytes: &[u8], next: PageNo) {
         self.put(0, &[OVERFLOW, 0, VERSION, 0]);
         self.put_u16(4, bytes.len());
@@ -280,19 +292,19 @@ impl<'a> NodeMut<'a> {
         self.put(HEADER_BYTES, bytes);
     }
 
-    /// Makes it a copy of `other`.
+    /// Makes the page a copy of `other`.
     pub(super) fn copy(&mut self, other: &Image) {
         for (at, line) in other.0.chunks(64).enumerate() {
             self.put(at * 64, line);
         }
     }
 
-    /// Whether a cell of so many bytes fits.
+    /// Returns true if a cell of `cell` bytes fits.
     pub(super) fn has_room(&self, cell: usize) -> bool {
         self.node().used() + cell + SLOT <= CAPACITY
     }
 
-    /// Puts a cell at `slot`, for which there is room.
+    /// Inserts a cell, which fits, at `slot`.
     fn insert(&mut self, slot: usize, parts: &[&[u8]]) {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let count = self.node().count();
@@ -312,7 +324,7 @@ impl<'a> NodeMut<'a> {
         self.put_u16(slot_at, start);
         self.put_u16(4, count + 1);
         self.put_u16(6, start);
-        // A run goes on where it was; the first insertion elsewhere ends it.
+        // A run continues at this slot. The first insertion elsewhere ends it.
         self.put_u16(10, slot + 1);
     }
 
@@ -331,7 +343,8 @@ impl<'a> NodeMut<'a> {
         self.insert(slot, &[&(key.len() as u16).to_le_bytes(), &child.0.to_le_bytes(), key]);
     }
 
-    /// Writes an inline value over one of the same length; `false` if it is not that.
+    /// Overwrites an inline value with one of the same length. Returns false if the lengths differ
+    /// or the value is not inline.
     pub(super) fn replace_value(&mut self, slot: usize, value: &[u8]) -> bool {
         match self.node().value_range(slot) {
             Some(range) if range.len() == value.len() => {
@@ -344,7 +357,7 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Takes out the cell at `slot`.
+    /// Removes the cell at `slot`.
     pub(super) fn remove(&mut self, slot: usize) {
         let node = self.node();
         let (count, start, dead) = (node.count(), node.start(), node.dead());
@@ -368,7 +381,7 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Takes out the cells from `slot` on: they have been copied elsewhere.
+    /// Removes the cells from `slot` on, which have been copied elsewhere.
     pub(super) fn truncate(&mut self, slot: usize) {
         let node = self.node();
         let gone: usize = (slot..node.count()).map(|slot| node.cell_bytes(slot)).sum();
@@ -409,14 +422,14 @@ impl<'a> NodeMut<'a> {
     }
 }
 
-/// `bytes`, which go to `at`, by line: those that are the same already need not be flushed.
+/// Splits `bytes`, which are written at `at`, by line: unchanged lines need no flush.
 fn line_parts(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let head = (at.next_multiple_of(64) - at).min(bytes.len());
     let tail = bytes[head..].chunks(64).enumerate().map(move |(i, part)| (at + head + i * 64, part));
     std::iter::once((at, &bytes[..head])).chain(tail)
 }
 
-/// Says what is wrong with a page that was read from a medium.
+/// Verifies a page that was read from a medium. The error describes the damage.
 pub(crate) fn verify(image: &Image) -> Result<(), String> {
     let node = Node(image);
     let (kind, level, version) = (node.kind(), node.level(), image.0[2]);

@@ -1,4 +1,4 @@
-//! Values too long for a leaf: a chain of pages, each full but the last.
+//! Values too long for a leaf: a chain of pages, all full except the last.
 
 use super::misplaced;
 use super::node::{Node, NodeMut, OVERFLOW, OVERFLOW_BYTES};
@@ -6,13 +6,13 @@ use crate::Result;
 use crate::backend::PageNo;
 use crate::pages::{Source, Transaction};
 
-/// Ends a chain: page 0 is the root of all trees.
+/// The end of a chain: page 0 is the root of all trees.
 const NONE: PageNo = PageNo(0);
 
-/// Writes `value`, which is not empty; returns the first page.
+/// Writes `value`, which is not empty. Returns the first page.
 pub(super) fn write(transaction: &mut Transaction, value: &[u8]) -> Result<PageNo> {
     let mut next = NONE;
-    // From the end, so that each page knows the one after it.
+    // From the end, so that each page names the one after it.
     let last = (value.len() - 1) / OVERFLOW_BYTES;
     for index in (0..=last).rev() {
         let part = &value[index * OVERFLOW_BYTES..value.len().min((index + 1) * OVERFLOW_BYTES)];
@@ -34,7 +34,8 @@ pub(super) fn walk<S: Source>(
     loop {
         let image = source.page(page)?;
         let node = Node(&image);
-        // The length says how many pages there are: a chain that a damaged page has bent into a ring ends all the same.
+        // The length bounds the number of pages: the walk ends even if a damaged page makes the
+        // chain a ring.
         if node.kind() != OVERFLOW || node.overflow().0.len() != rest.min(OVERFLOW_BYTES) || rest == 0 {
             return Err(misplaced(page, &format!("the last {rest} bytes of a value")));
         }

@@ -1,4 +1,4 @@
-//! The way down to a key.
+//! Descents to a key.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::Result;
 use crate::backend::{Image, PageNo};
 use crate::pages::Source;
 
-/// Reads a node that the node above says is of `level`; the root may be of any.
+/// Reads a node of the `level` that the node above expects. A root may have any level.
 ///
-/// Levels that go down by one are what makes every way down end, whatever a damaged page says.
+/// Levels that decrease by one make every descent end, even through a damaged page.
 pub(super) fn node(source: &mut impl Source, page: PageNo, level: Option<u8>) -> Result<Arc<Image>> {
     let image = source.page(page)?;
     let node = Node(&image);
@@ -27,17 +27,18 @@ pub(super) fn node(source: &mut impl Source, page: PageNo, level: Option<u8>) ->
     Err(misplaced(page, &expected))
 }
 
-/// Sees to it that the keys of a node are those that the nodes above leave it: from `lower` on, and before `upper`.
+/// Checks that the keys of a node are within the bounds of the nodes above: from `lower` on, and
+/// before `upper`.
 ///
-/// Two ways lead to one node only where one of them is damage. Without this, a walk of all ways could take as many as there
-/// are subsets of pages.
+/// Two paths lead to one node only if one of them is damage. Without this check, a walk of all
+/// paths could take as many as there are subsets of pages.
 pub(super) fn check_keys(node: Node<'_>, page: PageNo, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
     let Some(last) = node.count().checked_sub(1) else { return Ok(()) };
     let is_within = lower.is_none_or(|lower| node.key(0) >= lower) && upper.is_none_or(|upper| node.key(last) < upper);
     if is_within { Ok(()) } else { Err(misplaced(page, "a node of other keys")) }
 }
 
-/// The leaf that `key` is in, if it is in the tree.
+/// Returns the leaf of `key`, if `key` is in the tree.
 fn leaf_of(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Arc<Image>> {
     let mut image = node(source, root, None)?;
     loop {
@@ -48,7 +49,7 @@ fn leaf_of(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Arc<Ima
     }
 }
 
-/// The value of `key`.
+/// Returns the value of `key`.
 pub(crate) fn get(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Option<Value>> {
     let leaf = leaf_of(source, root, key)?;
     match Node(&leaf).search(key) {
@@ -57,7 +58,7 @@ pub(crate) fn get(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<
     }
 }
 
-/// Entries in the tree: reads all of its pages.
+/// Returns the number of entries in the tree. Reads all of its pages.
 pub(crate) fn count(source: &mut impl Source, root: PageNo) -> Result<u64> {
     fn below(
         source: &mut impl Source,

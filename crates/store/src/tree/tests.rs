@@ -1,4 +1,4 @@
-//! Nodes and trees by themselves: what damaged pages do, how full pages are, what is given back.
+//! Tests of nodes and trees: damaged pages, the fill of pages, the release of space.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::verify;
 use crate::backend::{Image, Lines, PAGE_BYTES, PageNo};
 use crate::{MAX_KEY_BYTES, Store, Tree, TreeMut, TreeReport};
 
-/// Uses everything a page says, as reading and editing would.
+/// Uses all contents of a page, as reading and editing would.
 fn use_up(image: &Image) {
     let node = Node(image);
     if node.kind() == super::node::OVERFLOW {
@@ -45,7 +45,7 @@ fn use_up(image: &Image) {
     verify(&copy).unwrap();
 }
 
-/// A leaf, or an inner node, that has seen some life.
+/// Returns a leaf, or an inner node, after insertions and removals.
 fn lived(is_leaf: bool) -> Image {
     let mut image = Image::zeroed();
     let mut lines = Lines::default();
@@ -171,7 +171,7 @@ fn filled(keys: impl Iterator<Item = u32>) -> (Store, TreeReport) {
     (store, report)
 }
 
-/// A permutation of 0..100,000.
+/// Returns a permutation of 0..100,000.
 fn scattered() -> impl Iterator<Item = u32> {
     (0..100_000_u64).map(|i| (i * 76_543 % 100_000) as u32)
 }
@@ -251,7 +251,7 @@ fn the_longest_keys_and_long_values() {
     assert_eq!(tree.first().unwrap().unwrap().value(), b"the empty key");
     let report = reported(&store);
     assert!(report.overflow_pages > 27 * 50, "{report:?}");
-    // Long values in place of short ones, and the other way round.
+    // Long values replace short ones, and the reverse.
     let transaction = store.write().unwrap();
     let mut tree = transaction.tree("t").unwrap();
     for i in 0..300 {
@@ -286,17 +286,17 @@ fn ends_and_prefixes() {
     assert_eq!(keys(&tree, b"").len(), 6);
     assert_eq!(tree.first().unwrap().unwrap().key(), b"a");
     assert_eq!(tree.last().unwrap().unwrap().key(), b"\xff\xff");
-    // A range that goes backwards is empty.
+    // A range with reversed bounds is empty.
     assert_eq!(tree.range("b".."a").count(), 0);
     assert_eq!(tree.range("b"..="b").count(), 1);
     let entry = tree.first().unwrap().unwrap();
     tree.clear().unwrap();
-    // What was handed out stays what it was.
+    // An entry that was handed out does not change.
     assert_eq!(entry.key(), b"a");
     assert!(tree.is_empty().unwrap());
 }
 
-/// Each of its nodes has two ways to the next one: 2^30 to the leaf.
+/// Each inner node has two paths to the next one: 2^30 to the leaf.
 #[test]
 fn a_tree_of_many_ways_to_a_leaf_ends_in_an_error() {
     use crate::backend::{Backend, Batch, Content, Write};

@@ -7,7 +7,7 @@ use crate::flips::FlipOptions;
 use crate::medium::{SectorDurability, SimFile};
 use crate::options::Syncs;
 
-/// All crashes of `steps`.
+/// Explores all crashes of `steps`.
 pub(super) fn exploring(subject: &Flips, steps: &[Step], limits: Limits) -> Result<[Counts; 2], String> {
     exploring_story(subject, &tell(subject, CrashImage::new(), steps)?, limits)
 }
@@ -20,7 +20,7 @@ fn exploring_story(subject: &Flips, story: &Story, limits: Limits) -> Result<[Co
     Ok([explorer.counts(), nested.counts()])
 }
 
-/// `steps` with each fence failing once, and all crashes of the life afterwards.
+/// Runs `steps` with each fence failing once, and explores all crashes afterwards.
 pub(super) fn failing_fences(subject: &Flips, steps: &[Step]) -> Result<u64, String> {
     let fences =
         tell(subject, CrashImage::new(), steps)?.trace().iter().filter(|event| matches!(event, Event::Fence)).count()
@@ -41,7 +41,8 @@ pub(super) fn failing_fences(subject: &Flips, steps: &[Step]) -> Result<u64, Str
     Ok(judged)
 }
 
-/// With two fences, what makes the commit count is written when all else is durable, so that checksums need not be trusted.
+/// With two fences, the part that makes the commit valid is written when all else is durable, so
+/// that checksums need not be trusted.
 pub(super) fn parts_are_fenced_before_the_last() -> Result<(), String> {
     let story =
         tell(&Flips(FlipOptions::tiny(Syncs::Two)), CrashImage::new(), &[Step::commit(&[(0, &[0]), (1, &[0])])])?;
@@ -73,7 +74,7 @@ fn every_crash_of_small_workloads() {
     }
 }
 
-/// How many random workloads are explored: `ONEHOP_CRASH_WORKLOADS`, or a few.
+/// Returns the number of random workloads to explore: `ONEHOP_CRASH_WORKLOADS`, or 6.
 fn random_workloads() -> u64 {
     std::env::var("ONEHOP_CRASH_WORKLOADS").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
 }

@@ -1,4 +1,5 @@
-//! Damage of all kinds to a small store: an error, or a correct state; never wrong data, never a panic.
+//! Damage of all kinds to a small store: an error, or a correct state; never wrong data, never a
+//! panic.
 
 use std::sync::Arc;
 
@@ -12,12 +13,13 @@ use crate::medium::SimFile;
 use crate::options::Access;
 use crate::options::Syncs;
 
-/// Enough slots for the story not to grow.
+/// Enough slots for the story without growth.
 const FEW_SLOTS: u32 = 20;
-/// Enough for old versions to be there still at the end: who is led to them finds them whole.
+/// Enough slots to keep old versions until the end: a reader that is led to one finds it whole.
 const MANY_SLOTS: u32 = 48;
 
-/// A store of so many slots, in which every kind of slot is in use, and stale ones of every kind.
+/// Returns a store of so many slots, in which every kind of slot is in use, and stale ones of every
+/// kind.
 fn story(slots: u32, ending: Option<Step>) -> Result<(Flips, Story), String> {
     let subject = Flips(FlipOptions { initial_slots: slots, ..FlipOptions::tiny(Syncs::One) });
     let spilled = Step::Commit { writes: vec![(1, vec![3]), (4, vec![2])], frees: vec![2], spilled: true };
@@ -36,12 +38,13 @@ fn story(slots: u32, ending: Option<Step>) -> Result<(Flips, Story), String> {
     Ok((subject, story))
 }
 
-/// How a story may end, and what damage to it may cost. Without a clean close, nothing tells a last commit that is damaged from
-/// one that a crash has torn.
+/// The endings of a story, each with the allowed loss from damage to it. Without a clean close, a
+/// damaged last commit cannot be told from one that a crash has torn.
 pub(super) const ENDINGS: [(Option<Step>, Damage); 3] =
     [(Some(Step::Close), Damage::Nothing), (Some(Step::Checkpoint), Damage::Nothing), (None, Damage::LastCommit)];
 
-/// What is flipped in a byte: single bits, low ones too, which make a slot that there is of none; all.
+/// The bits that are flipped in a byte: single bits, low ones too, which make an empty slot a used
+/// one, and all bits.
 const PATTERNS: &[u8] = &[0x01, 0x04, 0x08, 0x10, 0x80, 0xFF];
 
 pub(super) fn flips(ending: Option<Step>, damage: Damage) -> Result<u64, String> {
@@ -54,7 +57,8 @@ pub(super) fn misplacements(ending: Option<Step>, damage: Damage) -> Result<u64,
     misplaced(&subject, &story, damage, SLOT_BYTES)
 }
 
-/// Slots that lie side by side are damaged together: commits in the middle of the chain are missed, however many they are.
+/// Damages adjacent slots together: the loss of commits in the middle of the chain is detected,
+/// regardless of their number.
 pub(super) fn bursts() -> Result<(), String> {
     let subject = Flips(FlipOptions {
         initial_slots: FEW_SLOTS,

@@ -1,4 +1,5 @@
-//! Without crashes: what commits cost, and what options do. With crashes: `crashes`.
+//! Tests without crashes: the cost of commits, and the effect of options. Tests with crashes:
+//! `crashes`.
 
 mod crashes;
 mod damage;
@@ -38,12 +39,13 @@ impl Subject for Flips {
     }
 }
 
-/// What random choices begin with: `ONEHOP_SEED`, or always the same.
+/// Returns the seed of random choices: `ONEHOP_SEED`, or a constant.
 fn seed() -> u64 {
     std::env::var("ONEHOP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
 }
 
-/// One page and several, frees, slots used again, spills, aborts, checkpoints, growth, opening again: with one fence, and two.
+/// One page and several, frees, reused slots, spills, aborts, checkpoints, growth, reopening: with
+/// one fence, and two.
 fn workloads() -> Vec<(String, Flips, Vec<Step>)> {
     let spilled = |writes: &[(u32, &[usize])], frees: &[u32]| Step::Commit {
         writes: writes.iter().map(|(page, lines)| (*page, lines.to_vec())).collect(),
@@ -148,13 +150,13 @@ fn checkpoints_of_many_tables_leave_no_slot_behind() {
     let far = (slot::FANOUT * slot::FANOUT) as u32 + 7;
     backend.commit(&Batch { writes: vec![write(far, 0)], frees: vec![], ..Batch::default() }).unwrap();
     for round in 0..4_u64 {
-        // Two tables that have the table above them in common, of two that there are.
+        // Two of two tables, which share the table above them.
         let writes = [0, slot::FANOUT as u32].map(|page| write(page, round)).into();
         backend.commit(&Batch { writes, frees: vec![], ..Batch::default() }).unwrap();
         backend.checkpoint().unwrap();
         backend.check(&mut |found| panic!("{found}")).unwrap();
     }
-    // Pages, tables of three levels, and where two commits begin.
+    // Pages, tables of three levels, and the first slots of two commits.
     assert_eq!(backend.stats().slots - backend.stats().free_slots, 3 + 3 + 2 + 1 + 2);
 }
 
@@ -190,7 +192,7 @@ fn readers_meet_a_writer() {
                 for round in 0..20_000_u32 {
                     let page = (round + reader) % 8;
                     backend.read(PageNo(page), &mut back).unwrap();
-                    // Pages below 4 stay as they are; of others, any version that was written.
+                    // Pages below 4 do not change. Others have any version that was written.
                     if page < 4 {
                         assert!(back == *image(u64::from(page)));
                     } else {

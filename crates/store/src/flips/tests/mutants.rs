@@ -1,4 +1,4 @@
-//! Every precaution, left out: some test must notice.
+//! Every precaution, left out: some test must fail.
 
 use super::crashes::{exploring, failing_fences, parts_are_fenced_before_the_last};
 use super::damage::{ENDINGS, bursts, flips, misplacements};
@@ -7,7 +7,7 @@ use crate::explore::Limits;
 use crate::explore::backends::{Damage, Step};
 use crate::explore::mutants::{Killer, all_are_killed};
 
-/// What is tried on each mutant, cheapest first.
+/// Returns the tests of each mutant, cheapest first.
 fn killers() -> Vec<Killer> {
     let mut killers: Vec<Killer> = vec![
         ("two fences".into(), Box::new(parts_are_fenced_before_the_last)),
@@ -32,6 +32,6 @@ fn killers() -> Vec<Killer> {
 
 #[test]
 fn every_mutant_is_killed() {
-    // A file has nothing to flush: that one is for memory.
+    // A file has no flush: that precaution is for memory.
     all_are_killed(&killers(), &["superblock.flush"]);
 }

@@ -1,4 +1,4 @@
-//! What commits cost, on a mapped file; what is refused; and what happens after a failure.
+//! The cost of commits on a mapped file, rejected commits, and the behaviour after a failure.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ fn three_pages_share_one_line_of_the_journal() {
     assert_eq!((cost.flushes, cost.data_units, cost.journal_units, cost.fences), (4, 3, 1, 2));
 }
 
-/// What the paper's other way costs: a line for each page, and one for the word.
+/// The cost of the paper's alternative: a line for each page, and one for the word.
 #[test]
 fn a_super_page_takes_a_line_for_each_page_and_one_more() {
     let medium = Arc::new(Memory::new(Granularity::Line));
@@ -117,7 +117,7 @@ fn a_full_medium_refuses_the_commit_and_keeps_what_it_has() {
     image.0[0] = 1;
     commit(&backend, vec![write(0, &image, Lines::ALL)]).unwrap();
     assert_eq!((backend.stats().pairs, backend.stats().free_slots), (1, 0));
-    // The pair gives its shadow up to the next page that is written.
+    // The shadow slot of the pair goes to the next page that is written.
     commit(&backend, vec![write(1, &image, Lines::ALL)]).unwrap();
     assert_eq!((backend.stats().pairs, backend.stats().free_slots), (1, 0));
     let full = commit(&backend, vec![write(2, &image, Lines::ALL), write(3, &image, Lines::ALL)]);
@@ -169,7 +169,7 @@ fn readers_meet_a_writer() {
             scope.spawn(move || {
                 let mut back = Image::zeroed();
                 for round in 0..2000_u32 {
-                    // Pages below 4 are not written meanwhile, but consolidated and moved about.
+                    // Pages below 4 are not written meanwhile, but consolidated and moved.
                     let page = (round + reader) % 4;
                     backend.read(PageNo(page), &mut back).unwrap();
                     assert!(back == image(page as u8));

@@ -6,7 +6,8 @@ use crate::explore::backends::{Depth, Step, explore, killed, tell};
 use crate::explore::{Counts, Durability, Explorer, Limits};
 use crate::medium::{LineDurability, WordDurability};
 
-/// Explores every crash of the workload, and of what follows the recovery from some of them.
+/// Explores every crash of the workload, and of the operations after the recovery from some of
+/// them.
 pub(super) fn exploring<D: Durability>(
     subject: &Small,
     steps: &[Step],
@@ -15,7 +16,7 @@ pub(super) fn exploring<D: Durability>(
     exploring_within::<D>(subject, steps, seed, Limits::default())
 }
 
-/// The same, no further than `limits`.
+/// Explores the same within `limits`.
 pub(super) fn exploring_within<D: Durability>(
     subject: &Small,
     steps: &[Step],
@@ -53,7 +54,8 @@ fn every_workload_survives_where_words_of_a_line_have_no_order() {
     }
 }
 
-/// Ends the process after every event, and crashes the machine when another has opened the store.
+/// Ends the process after every event, and crashes the machine when another process has opened the
+/// store.
 pub(super) fn killing(subject: &Small, steps: &[Step], seed: u64) -> (Counts, Result<(), String>) {
     let mut explorer = Explorer::new(Limits { exhaustive: 256, samples: 32 }, seed);
     let result = tell(subject, subject.start(), steps)

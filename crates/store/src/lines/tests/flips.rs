@@ -6,7 +6,8 @@ use super::Small;
 use crate::explore::backends::{Damage, Step, Subject, damaged, tell};
 use crate::medium::SimPmem;
 
-/// A store in which every kind of entry is in use: pages in one slot and in pairs, in two regions, free entries and slots.
+/// Returns a store in which every kind of entry is in use: pages in one slot and in pairs, in two
+/// regions, free entries and slots.
 fn workload() -> (Small, Vec<Step>) {
     let steps = vec![
         Step::commit(&[(0, &[0, 5]), (1, &[0]), (2, &[60]), (3, &[0]), (9, &[1])]),
@@ -20,16 +21,18 @@ fn workload() -> (Small, Vec<Step>) {
 
 const PATTERNS: &[u8] = &[0x01, 0x80, 0xFF, 0x24];
 
-/// Flips of `patterns` in every byte after the workload, `ending` included.
+/// Flips `patterns` in every byte after the workload, `ending` included.
 pub(super) fn flips(ending: Option<Step>, damage: Damage, patterns: &[u8]) -> Result<u64, String> {
     let (subject, mut steps) = workload();
     steps.extend(ending);
     damaged(&subject, &tell(&subject, subject.start(), &steps)?, damage, 0..u64::MAX, patterns)
 }
 
-/// Damage to the table entry of a page that lay in another pair before: the old one is still lying about, whole.
+/// Damages the table entry of a page that lay in another pair before: the old line is still on the
+/// medium, whole.
 pub(super) fn stale_entries() -> Result<u64, String> {
-    // The slots that page 0 had are freed before those of others, so that it is made anew of the others'.
+    // The slots of page 0 are freed before those of others, so that it is recreated in the others'
+    // slots.
     let steps = [
         Step::commit(&[(0, &[0]), (1, &[0]), (5, &[0]), (6, &[0])]),
         Step::commit(&[(0, &[1])]),
@@ -46,7 +49,7 @@ pub(super) fn stale_entries() -> Result<u64, String> {
     damaged(&subject, &tell(&subject, subject.start(), &steps)?, Damage::Nothing, table, &patterns)
 }
 
-/// Damage while the journal names a list.
+/// Damages a store whose journal names a list.
 pub(super) fn listed() -> Result<u64, String> {
     let subject = Small::new(4, 8, 4);
     let steps = [
@@ -57,7 +60,7 @@ pub(super) fn listed() -> Result<u64, String> {
     damaged(&subject, &tell(&subject, subject.start(), &steps)?, Damage::LastCommit, 0..u64::MAX, &[0x01, 0x42])
 }
 
-/// Damage while the super page has what tables lack.
+/// Damages a store whose super page has what the tables lack.
 pub(super) fn super_page() -> Result<u64, String> {
     let subject = Small::new(4, 8, 4).by_super_page();
     let steps = [
@@ -70,7 +73,7 @@ pub(super) fn super_page() -> Result<u64, String> {
     damaged(&subject, &tell(&subject, subject.start(), &steps)?, Damage::LastCommit, 0..u64::MAX, &[0x01, 0x42])
 }
 
-/// Two pages whose entries name one slot: what is done to one of them must not be done to the other.
+/// Two pages whose entries name one slot: a change of one of them must not change the other.
 pub(super) fn two_owners() -> Result<(), String> {
     let subject = Small::new(8, 8, 4);
     let story = tell(&subject, subject.start(), &[Step::commit(&[(0, &[0]), (1, &[0])]), Step::Close])?;
@@ -120,7 +123,7 @@ fn a_flipped_byte_of_a_closed_store_is_an_error_or_changes_nothing() {
     println!("{flipped} flipped bytes");
 }
 
-/// Without a clean close, nothing tells a last commit that is damaged from one that a crash has torn.
+/// Without a clean close, a damaged last commit cannot be told from one that a crash has torn.
 #[test]
 fn a_flipped_byte_of_an_open_store_is_an_error_or_loses_the_last_commit_at_most() {
     let flipped = flips(None, Damage::LastCommit, PATTERNS).unwrap();

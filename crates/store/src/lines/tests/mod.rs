@@ -24,7 +24,7 @@ use crate::options::CommitBy;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Small {
     pub(super) options: Options,
-    /// The medium has something else on it.
+    /// True if the medium has other contents at first.
     pub(super) is_used: bool,
 }
 
@@ -43,20 +43,21 @@ impl Small {
         }
     }
 
-    /// The same, with commits by a super page.
+    /// Returns the same with commits by a super page.
     pub(super) fn by_super_page(mut self) -> Self {
         self.options.commit_by = CommitBy::SuperPage;
         self
     }
 
-    /// Where the table of its first region lies.
+    /// Returns the location of the table of the first region.
     pub(super) fn table(&self) -> Range<u64> {
         let geometry =
             Geometry::new(self.options.ring_records, self.options.region_slots, self.options.commit_by).unwrap();
         geometry.table(0)..geometry.line(0, 0)
     }
 
-    /// What its medium holds at first: if it was used, where the table will lie there are entries that could be right.
+    /// Returns the initial contents of the medium. If it was used, the location of the table holds
+    /// entries that could be valid.
     pub(super) fn start(&self) -> CrashImage {
         let mut image = CrashImage::new();
         if self.is_used {
@@ -84,7 +85,7 @@ impl Subject for Small {
     }
 }
 
-/// Workloads that together come by every rule, by name.
+/// Returns workloads, by name, that together reach every precaution.
 pub(super) fn workloads() -> Vec<(&'static str, Small, Vec<Step>)> {
     let commit = Step::commit;
     let used = Small { is_used: true, ..Small::new(4, 8, 2) };

@@ -1,4 +1,5 @@
-//! Random batches against a map of pages in memory: on plain memory, reopened now and then, until it is full.
+//! Random batches against a map of pages in memory: on plain memory, reopened at times, until it is
+//! full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const PAGES: u32 = 24;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Pages with a seed for what changes; freed pages; whether it is spilled.
+    /// Pages with a seed for their changes, freed pages, and true if the batch is spilled.
     Commit(Vec<(u32, u64)>, Vec<u32>, bool),
     Abort(Vec<(u32, u64)>),
     Checkpoint,
@@ -38,7 +39,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// Changes any bytes of a page, few or many.
+/// Changes random bytes of a page, few or many.
 fn change(image: &mut Image, seed: u64) -> Lines {
     let mut random = crate::explore::Random::new(seed);
     let mut lines = Lines::default();
@@ -54,7 +55,7 @@ fn change(image: &mut Image, seed: u64) -> Lines {
 
 type Model = BTreeMap<u32, Arc<Image>>;
 
-/// The batch, and the model after it. Spills what it writes if asked to.
+/// Returns the batch, and the model after it. Spills the written pages if requested.
 fn batch(
     backend: &LineBackend,
     model: &Model,
@@ -124,7 +125,7 @@ proptest! {
                         .and_then(|(batch, next)| backend.commit(&batch).map(|_| next));
                     match done {
                         Ok(next) => model = next,
-                        // Nothing of it has happened.
+                        // The failed commit has changed nothing.
                         Err(Error::Full { .. }) => backend.discard_spilled(),
                         Err(error) => prop_assert!(false, "{error}"),
                     }

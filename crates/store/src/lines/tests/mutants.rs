@@ -1,4 +1,4 @@
-//! Every precaution, left out: some test must notice.
+//! Every precaution, left out: some test must fail.
 
 use super::crash::{exploring_within, killing};
 use super::{Small, flips, workloads};
@@ -7,10 +7,10 @@ use crate::explore::mutants::{Killer, all_are_killed};
 use crate::explore::{Limits, Random};
 use crate::medium::{LineDurability, WordDurability};
 
-/// Fewer images than when nothing is left out.
+/// Fewer images than without a mutant.
 const LIMITS: Limits = Limits { exhaustive: 512, samples: 64 };
 
-/// What is tried on each mutant, cheapest first.
+/// Returns the tests of each mutant, cheapest first.
 fn killers() -> Vec<Killer> {
     let mut killers: Vec<Killer> = Vec::new();
     for (name, subject, steps) in workloads() {
@@ -43,7 +43,7 @@ fn killers() -> Vec<Killer> {
     killers
 }
 
-/// A random workload of `seed`, and the store it runs on.
+/// Returns a random workload of `seed`, and the store it runs on.
 pub(super) fn random(seed: u64) -> (Small, Vec<Step>) {
     let mut random = Random::new(seed);
     let shadow_slots = [0, 1, 3, 8][seed as usize % 4];

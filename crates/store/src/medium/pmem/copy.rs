@@ -1,7 +1,8 @@
-//! Copies between memory that others may use at the same time, and bytes of our own.
+//! Copies between memory that other threads may use at the same time, and private bytes.
 //!
-//! Words of 8 bytes, ascending, each stored at once: that is what persistent memory promises not to tear, and what the models of
-//! crashes assume. Atomic, though nobody is to write what another reads: should somebody, the bytes are mixed, and no more.
+//! Copies use words of 8 bytes, ascending, each stored at once: persistent memory guarantees not to
+//! tear them, and the crash models assume that. Accesses are atomic, although a reader and a writer
+//! must not overlap. If they do, the bytes are mixed, and nothing worse happens.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -10,12 +11,13 @@ const WORD_BYTES: usize = 8;
 /// Copies `into.len()` bytes from `from`.
 ///
 /// # Safety
-/// So many bytes are mapped there for as long as this runs, and are accessed atomically only.
+/// As many bytes at `from` are mapped during the call, and are accessed atomically only.
 pub(super) unsafe fn load(from: *const u8, into: &mut [u8]) {
     let head = from.align_offset(WORD_BYTES).min(into.len());
     let (first, rest) = into.split_at_mut(head);
     let (words, last) = rest.as_chunks_mut::<WORD_BYTES>();
-    // SAFETY: all positions are within the bytes that the caller vouches for; words are aligned since `head` bytes are skipped.
+    // SAFETY: all positions are within the bytes that the caller guarantees; words are aligned
+    // since `head` bytes are skipped.
     unsafe {
         for (at, byte) in first.iter_mut().enumerate() {
             *byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
@@ -35,7 +37,7 @@ pub(super) unsafe fn load(from: *const u8, into: &mut [u8]) {
 /// Copies `bytes` to `to`.
 ///
 /// # Safety
-/// So many bytes are mapped there, and may be written, for as long as this runs, and are accessed atomically only.
+/// As many bytes at `to` are mapped and writable during the call, and are accessed atomically only.
 pub(super) unsafe fn store(to: *mut u8, bytes: &[u8]) {
     let head = to.align_offset(WORD_BYTES).min(bytes.len());
     let (first, rest) = bytes.split_at(head);

@@ -1,14 +1,15 @@
-//! Flushing lines of the processor's caches, with the best instruction that it has, and waiting for it.
+//! Flushes of lines of the processor's caches, with the best available instruction, and the wait
+//! for them.
 //!
 //! | | | |
 //! |---|---|---|
 //! | `clwb` | keeps the line in the cache | ordered by `sfence` |
-//! | `clflushopt` | gives the line up | ordered by `sfence` |
-//! | `clflush` | gives the line up, one after the other | ordered by itself |
+//! | `clflushopt` | evicts the line | ordered by `sfence` |
+//! | `clflush` | evicts the line, one after the other | ordered by itself |
 //!
-//! Processors other than x86-64 get `msync`, which is slow and right.
+//! Processors other than x86-64 use `msync`, which is slow and correct.
 
-/// What flushes a line.
+/// The instruction that flushes a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flusher {
     #[cfg(target_arch = "x86_64")]
@@ -19,12 +20,12 @@ pub(super) enum Flusher {
     Clflush,
     #[cfg(not(target_arch = "x86_64"))]
     Msync,
-    /// What is in the caches is safe already.
+    /// The contents of the caches are safe already.
     Needless,
 }
 
 impl Flusher {
-    /// The best that this processor has.
+    /// Returns the best one of this processor.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn of_processor() -> Self {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -39,13 +40,13 @@ impl Flusher {
         }
     }
 
-    /// The best that this processor has.
+    /// Returns the best one of this processor.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn of_processor() -> Self {
         Self::Msync
     }
 
-    /// What it is called.
+    /// Returns the instruction's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -63,7 +64,7 @@ impl Flusher {
     /// Begins to make the lines of `len` bytes at `from` durable.
     ///
     /// # Safety
-    /// So many bytes are mapped there for as long as this runs.
+    /// As many bytes at `from` are mapped during the call.
     #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn flush(self, from: *mut u8, len: usize) -> rustix::io::Result<()> {
         use crate::backend::LINE_BYTES;
@@ -72,8 +73,9 @@ impl Flusher {
         let lines = if len == 0 { 0 } else { (skipped + len).div_ceil(LINE_BYTES) };
         for line in 0..lines {
             let address = from.wrapping_sub(skipped).wrapping_add(line * LINE_BYTES);
-            // SAFETY: the line has mapped bytes, since mappings begin and end at pages; the processor has the instruction, and no
-            // byte is changed by it. It is not to be moved before the stores, so it may be assumed to touch memory.
+            // SAFETY: the line has mapped bytes, since mappings begin and end at pages; the
+            // processor has the instruction, which changes no byte. It must not be moved before the
+            // stores, so it is declared to access memory.
             unsafe {
                 match self {
                     Self::Clwb => asm!("clwb [{}]", in(reg) address, options(nostack, preserves_flags)),
@@ -89,7 +91,7 @@ impl Flusher {
     /// Makes the lines of `len` bytes at `from` durable.
     ///
     /// # Safety
-    /// So many bytes are mapped there for as long as this runs.
+    /// As many bytes at `from` are mapped during the call.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) unsafe fn flush(self, from: *mut u8, len: usize) -> rustix::io::Result<()> {
         const PAGE_BYTES: usize = 4096;
@@ -102,8 +104,9 @@ impl Flusher {
     }
 }
 
-/// Waits until all lines that this thread flushed are durable, and keeps stores from being moved across. Lines that another thread
-/// flushed count, too, if it has given up a lock since that this one took: instructions that lock order flushes like a fence.
+/// Waits until all lines that this thread flushed are durable, and prevents stores from moving
+/// across. Lines of another thread count as well if it has released a lock that this thread
+/// acquired afterwards: locked instructions order flushes like a fence.
 pub(super) fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has it.
