@@ -1,9 +1,9 @@
 //! Golden tests of passes: a query for each, and the plan before and after the pass.
 //!
-//! `passes/STAGE/PASS.txt` has the query and both plans. For a wrapper around a rule of DataFusion's, the
-//! plans are those after the rule, without the wrapper and with it. A change of a pass changes its file,
-//! and the commit says why. `ONEHOP_PASSES=write` writes the plans anew, and looks among the golden queries
-//! for the shortest plans that a pass without a file changes.
+//! `passes/STAGE/PASS.txt` has the query and both plans. For a wrapper around a rule of
+//! DataFusion's, the plans are those after the rule, without the wrapper and with it. A change of a
+//! pass changes its file, and the commit says why. `ONEHOP_PASSES=write` writes the plans anew, and
+//! looks among the golden queries for the shortest plans that a pass without a file changes.
 //!
 //! [`NO_QUERY`] lists the passes that no golden query meets. It only becomes shorter.
 
@@ -189,7 +189,8 @@ fn wrapper_case(stage: &str, rule: &str, sql: &str, without: &[Value], with: &[V
     Some(Case { sql: sql.into(), before: without, after: with })
 }
 
-/// Looks among the golden queries for those with the shortest plans that a pass without a file changes.
+/// Looks among the golden queries for those with the shortest plans that a pass without a file
+/// changes.
 async fn add_missing(session: &Session, passes: &BTreeSet<Pass>) {
     let missing: Vec<&Pass> = passes.iter().filter(|pass| !pass.path().exists()).collect();
     let (wrappers, plain): (Vec<&Pass>, Vec<&Pass>) = missing.into_iter().partition(|pass| pass.around.is_some());

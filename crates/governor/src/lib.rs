@@ -1,7 +1,7 @@
 //! Limits of statements in a process: memory and time.
 //!
 //! ```text
-//!   allocator ──counts──► this thread's balance ──every 64 KiB──► Account of the statement, and the process
+//!   allocator ──counts──► thread's balance ──every 64 KiB──► Account of the statement, process
 //!                                                                        │
 //!   sampler, every 5 ms: resident memory, deadlines ──► Account::stop(Reason) ◄── cancel
 //!                                                                        │

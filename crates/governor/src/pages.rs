@@ -1,13 +1,13 @@
 //! Page size of the process's memory: huge pages only under a limit that has space for them.
 //!
-//! A huge page is resident as a whole once one byte of it is touched. Under a limit of a few hundred
-//! megabytes the partly used pages of threads and arenas would take a noticeable part of it. Under a
-//! large limit huge pages save the page faults of large tables.
+//! A huge page is resident as a whole once one byte of it is touched. Under a limit of a few
+//! hundred megabytes the partly used pages of threads and arenas would take a noticeable part of
+//! it. Under a large limit huge pages save the page faults of large tables.
 //!
-//! A process starts with small pages if it calls [`start_with_small_pages`], and the governor changes
-//! the size when the largest limit in force crosses [`LEAST_LIMIT`]. Pages that exist keep their
-//! size. In a process that does not make that call, for example one that embeds the engine, the
-//! governor leaves the page size alone.
+//! A process starts with small pages if it calls [`start_with_small_pages`], and the governor
+//! changes the size when the largest limit in force crosses [`LEAST_LIMIT`]. Pages that exist keep
+//! their size. In a process that does not make that call, for example one that embeds the engine,
+//! the governor leaves the page size alone.
 //!
 //! Invariants: as in [`resident`](crate::resident), nothing here allocates or takes a lock.
 
@@ -28,8 +28,8 @@ pub fn start_with_small_pages() {
     set(SMALL);
 }
 
-/// Chooses the page size under `limit`, the largest limit in force in bytes. Without a limit (0) the
-/// size stays.
+/// Chooses the page size under `limit`, the largest limit in force in bytes. Without a limit (0)
+/// the size stays.
 pub(crate) fn choose(limit: u64) {
     let wanted = match limit {
         0 => return,

@@ -1,5 +1,5 @@
-//! Functions have at most [`MOST_LINES`] lines, and public functions take no booleans by position: a call
-//! `open(path, true, false)` says nothing. An enum of two, or two functions, do.
+//! Functions have at most [`MOST_LINES`] lines, and public functions take no booleans by position:
+//! a call `open(path, true, false)` says nothing. An enum of two, or two functions, do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,8 @@ const MOST_LINES: usize = 80;
 /// Longer functions, which wait to be split.
 const LONG_FUNCTIONS: &[&str] = &[];
 
-/// Public functions with more than one boolean parameter, by crate. The numbers only become smaller.
+/// Public functions with more than one boolean parameter, by crate. The numbers only become
+/// smaller.
 const BOOLEANS: &[(&str, usize)] = &[];
 
 #[test]

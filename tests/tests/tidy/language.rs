@@ -1,7 +1,10 @@
-//! The language of comments, messages and documents: the component is the subject, one idea a sentence.
+//! The language of comments, messages and documents: the component is the subject, one idea a
+//! sentence.
 //!
-//! 1. No indefinite pronouns ([`PRONOUNS`]): the sentence names the reader, the caller, the session.
-//! 2. No sentence of a comment begins with a relative clause that stands for a noun ("What comes of it").
+//! 1. No indefinite pronouns ([`PRONOUNS`]): the sentence names the reader, the caller, the
+//!    session.
+//! 2. No sentence of a comment begins with a relative clause that stands for a noun ("What comes of
+//!    it").
 //! 3. Lines of comments have at most [`MOST_COLUMNS`] columns.
 //!
 //! [`KNOWN`] and [`IN_DOCUMENTS`] count what is left by crate; the numbers only become smaller.
@@ -20,7 +23,7 @@ const PRONOUNS: [&str; 8] = ["nobody", "somebody", "whoever", "anybody", "whomev
 /// Relative words that do not begin a sentence.
 const OPENERS: [&str; 8] = ["What", "Whether", "Who", "Whom", "Whose", "Of", "Where", "Whatever"];
 
-/// What is left in the comments and messages of a crate.
+/// The violations that are left in the comments and messages of a crate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Left {
     /// Pronouns in comments.

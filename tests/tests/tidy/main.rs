@@ -1,8 +1,8 @@
 //! Conventions of the source as tests, in the manner of TigerBeetle's `tidy.zig`.
 //!
 //! 1. Crates depend downwards: [`CRATES`] is their order, from the bottom up.
-//! 2. Modules of `engine` import downwards: [`ENGINE`] is their order. In other crates, no more modules
-//!    import each other in a circle than [`CIRCLES`] says.
+//! 2. Modules of `engine` import downwards: [`ENGINE`] is their order. In other crates, no more
+//!    modules import each other in a circle than [`CIRCLES`] says.
 //! 3. Files stay below [`MOST_LINES`] lines, but for those in [`LONG_FILES`].
 //! 4. Links between documents lead to files.
 //! 5. Functions are short, and public ones take no booleans by position ([`functions`]).
@@ -55,7 +55,7 @@ const ENGINE: &[&str] = &[
     "convert",
     "settings",
     "limits",
-    // What is stored: catalog, rows, segments, snapshots.
+    // Storage: catalog, rows, segments, snapshots.
     "catalog",
     "deleted_vectors",
     "directory",

@@ -1,10 +1,11 @@
-//! Log of the passes that one statement went through: the time of each, and the plans that it changed.
+//! Log of the passes that one statement went through: the time of each, and the plans that it
+//! changed.
 //!
-//! EXPLAIN ANALYZE and EXPLAIN VERBOSE put a [`PassLog`] into the options of the statement's state. A
-//! statement without one pays for a lookup per physical rule.
+//! EXPLAIN ANALYZE and EXPLAIN VERBOSE put a [`PassLog`] into the options of the statement's state.
+//! A statement without one pays for a lookup per physical rule.
 //!
-//! In a debug build every plan that leaves a pass of the analyzer is checked ([`Checked`]); DataFusion
-//! does the same for its optimizer and for operators.
+//! In a debug build every plan that leaves a pass of the analyzer is checked ([`Checked`]);
+//! DataFusion does the same for its optimizer and for operators.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -86,8 +87,8 @@ impl ExtensionOptions for PassLog {
 /// Runs the analyzer over a plan.
 ///
 /// # Errors
-/// Those of the passes. In a debug build, an internal error that names the first pass that left a plan
-/// without its invariants.
+/// Those of the passes. In a debug build, an internal error that names the first pass that left a
+/// plan without its invariants.
 pub(super) fn analyzed(state: &SessionState, plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
     let mut logged = Logged::new("analyzer", state, &plan);
     let mut checked = Checked::new(&plan);
@@ -141,7 +142,8 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// Finds the first pass of the analyzer that leaves a plan without its invariants, in a debug build.
+/// Finds the first pass of the analyzer that leaves a plan without its invariants, in a debug
+/// build.
 struct Checked {
     columns: usize,
     broken: DataFusionResult<()>,

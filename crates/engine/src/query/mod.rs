@@ -175,12 +175,12 @@ const KEPT_TEXT_BYTES: usize = 4096;
 impl Query {
     /// A statement that begins now, within limits.
     pub(crate) fn start(id: u64, session: u64, text: &str, limits: Limits) -> Arc<Self> {
-        Arc::new(Self::new(id, session, text, limits))
+        Arc::new(Self::new(id, session, text, limits, Arc::default()))
     }
 
     /// None: what a session has run before its first statement.
     pub(crate) fn none(session: u64) -> Arc<Self> {
-        let none = Self::new(0, session, "", Limits::default());
+        let none = Self::new(0, session, "", Limits::default(), Arc::default());
         none.end(QueryState::Done, None);
         Arc::new(none)
     }
@@ -195,10 +195,10 @@ impl Query {
     ) -> Arc<Self> {
         let watched = node_of.map(Watched::new);
         let ledger = Arc::new(Ledger::below(ledger));
-        Arc::new(Self { ledger, watched, observer, ..Self::new(id, session, text, limits) })
+        Arc::new(Self { watched, observer, ..Self::new(id, session, text, limits, ledger) })
     }
 
-    fn new(id: u64, session: u64, text: &str, limits: Limits) -> Self {
+    fn new(id: u64, session: u64, text: &str, limits: Limits, ledger: Arc<Ledger>) -> Self {
         let account = limits.account(id);
         let scope = governor::current().with_account(Arc::clone(&account));
         Self {
@@ -216,7 +216,7 @@ impl Query {
             planned_ns: AtomicU64::new(0),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
-            ledger: Arc::default(),
+            ledger,
             is_cancelled: AtomicBool::new(false),
             counts_steps: AtomicBool::new(false),
             files: Mutex::default(),

@@ -1,10 +1,11 @@
 //! The end of a statement's wait: its work is done, or it was stopped, or its time is over.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures::future::{Either, select};
 use onehop_governor::Reason;
 
 use crate::limits::Limited;
@@ -13,10 +14,16 @@ use crate::{Error, Query, Result, Session};
 /// The outcome of a statement's work, or that the statement was stopped before it was done. Work that is
 /// done counts, late or not.
 pub(super) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let outcome = match select(pin!(work), pin!(Limited::new(query.account(), query.limits()))).await {
-        Either::Left((outcome, _)) => outcome,
-        Either::Right((error, _)) => return Err(error),
-    };
+    let (mut work, mut limited) = (pin!(work), None);
+    let outcome = poll_fn(|context| {
+        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+            return Poll::Ready(Ok(outcome));
+        }
+        // Short work is done by the first poll.
+        let limited = limited.get_or_insert_with(|| Limited::new(query.account(), query.limits()));
+        Pin::new(limited).poll(context).map(Err)
+    });
+    let outcome = outcome.await?;
     // What was said on the way knows the reason, and not the limits.
     outcome.map_err(|error| query.stopped().unwrap_or(error))
 }

@@ -136,7 +136,8 @@ pub(crate) fn format_size(bytes: u64) -> String {
     }
 }
 
-/// Beside the quarter of the memory that hot blocks may take: together they leave some to the process and the system.
+/// Beside the quarter of the memory that hot blocks may take: together they leave some to the
+/// process and the system.
 pub(super) fn default_memory_limit() -> u64 {
     total_memory_bytes() / 100 * 60
 }

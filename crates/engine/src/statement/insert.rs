@@ -1,4 +1,5 @@
-//! `INSERT INTO table [(columns)] query [RETURNING ...]`: DataFusion plans the rows, this writes and commits them.
+//! `INSERT INTO table [(columns)] query [RETURNING ...]`: DataFusion plans the rows, this writes
+//! and commits them.
 
 use std::sync::Arc;
 
@@ -224,15 +225,16 @@ pub(crate) fn writable_table(name: &str, database: &Database, snapshot: &Snapsho
     }
 }
 
-/// What was loaded for a table, and where its files are, if there may be any: they go with it, unless they are kept.
+/// What was loaded for a table, and where its files are, if there may be any: they go with it,
+/// unless they are kept.
 #[derive(Debug)]
 pub(super) struct LoadedRows {
     pub loaded: Loaded,
     pub target: Option<Target>,
 }
 
-/// Puts rows that are written in the statement into a table; `None` if they are too many to be kept as they are, or would have
-/// to be sorted.
+/// Puts rows that are written in the statement into a table; `None` if they are too many to be kept
+/// as they are, or would have to be sorted.
 pub(super) async fn put(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option<Done>> {
     let of_table = context.of_table(&table.name)?;
     let context = of_table.as_ref().unwrap_or(context);
@@ -280,7 +282,8 @@ pub(super) async fn load_rows(
     Ok(LoadedRows { loaded, target: Some(target) })
 }
 
-/// Commits segments to the table, if it is still the one they were written for. For threads outside of a runtime.
+/// Commits segments to the table, if it is still the one they were written for. For threads outside
+/// of a runtime.
 pub(crate) fn add_segments(
     database: &Database,
     settings: &Settings,
@@ -298,7 +301,8 @@ pub(crate) fn add_segments(
     commit.wait_blocking(target.query.shared_ledger())
 }
 
-/// Runs a plan into segments, or, if there are no more than `most_rows`, into memory; sorted by `cluster_by`.
+/// Runs a plan into segments, or, if there are no more than `most_rows`, into memory; sorted by
+/// `cluster_by`.
 pub(super) async fn load(
     plan: LogicalPlan,
     cluster_by: &[String],

@@ -133,7 +133,8 @@ impl NamedFile {
     /// Checks the length of the open file. A program may cut a file by its path, without an event.
     fn check_open_length(&self, bytes: u64) -> Result<()> {
         let Some(descriptor) = self.descriptor.as_ref().filter(|_| bytes > 0) else { return Ok(()) };
-        // This is cheaper than a stat. Reads and writes have positions of their own, so the offset is unused.
+        // This is cheaper than a stat. Reads and writes have positions of their own, so the offset
+        // is unused.
         match rustix::fs::seek(descriptor, SeekFrom::End(0)) {
             Ok(len) if len < bytes => Err(self.cut(bytes, len)),
             Ok(_) => Ok(()),

@@ -1,17 +1,17 @@
 //! Changes of open files by other programs, as the system reports them (inotify).
 //!
-//! To look up a name takes most of a microsecond, and to read what a file holds half of one; a commit in
-//! memory takes three. A file that is watched needs neither as long as the system reports nothing:
-//! [`Moment::now`] is one system call that finds an empty queue. The system queues an event before the
-//! call returns that renames or removes a file, replaces it by another, changes the number of its names, or
-//! opens it. So a commit sees each such change that came before it. Writes through a descriptor that
-//! another program has already are no event: after an event, files count as changing for a while
-//! ([`UNQUIET`]).
+//! To look up a name takes most of a microsecond, and to read what a file holds half of one; a
+//! commit in memory takes three. A file that is watched needs neither as long as the system reports
+//! nothing: [`Moment::now`] is one system call that finds an empty queue. The system queues an
+//! event before the call returns that renames or removes a file, replaces it by another, changes
+//! the number of its names, or opens it. So a commit sees each such change that came before it.
+//! Writes through a descriptor that another program has already are no event: after an event, files
+//! count as changing for a while ([`UNQUIET`]).
 //!
 //! A process has one queue. Its events are rare, and do not say more than that every file has to be
-//! looked at again. There is no watch where events may be missing: on file systems that other machines
-//! change, in the child of a fork, which shares its parent's queue, and where the system has no more of
-//! them.
+//! looked at again. There is no watch where events may be missing: on file systems that other
+//! machines change, in the child of a fork, which shares its parent's queue, and where the system
+//! has no more of them.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -25,8 +25,8 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// File systems all of whose changes are made by this machine, by their numbers in `statfs`: ext, XFS,
-/// Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlayfs.
+/// File systems all of whose changes are made by this machine, by their numbers in `statfs`: ext,
+/// XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlayfs.
 const LOCAL: [i64; 8] =
     [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x0102_1994, 0x794C_7630];
 
@@ -44,7 +44,7 @@ pub(super) struct Watch {
     number: i32,
 }
 
-/// What the system has reported until now.
+/// The events that the system has reported until now.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The number of times that there were events; `None` if some may have been missed.
@@ -107,14 +107,14 @@ impl Watch {
     }
 }
 
-/// What a watch reports of a file.
+/// The events of a file that a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// Another place, another number of names, and that a program opens it.
     Contents,
     /// Another place, and another number of names.
     Links,
-    /// Another place. Of a directory: the number of its names is that of its files.
+    /// Another place. A directory has no other names, and events of its files are no events of it.
     Place,
 }
 
@@ -149,13 +149,14 @@ impl Queue {
         self.is_own.load(Relaxed) == 1
     }
 
-    /// Returns the number of times that there were events; `None` if there was one not long before `at`, or
-    /// the queue cannot be read.
+    /// Returns the number of times that there were events; `None` if there was one not long before
+    /// `at`, or the queue cannot be read.
     fn changes(&self, at: Instant) -> Option<u64> {
         if !self.is_own() {
             return None;
         }
-        // Locked while events are read: a thread that finds none must know of those that another one took.
+        // Locked while events are read: a thread that finds none must know of those that another
+        // one took.
         let mut state = self.state();
         let mut events = [MaybeUninit::<u8>::uninit(); EVENT_BYTES];
         loop {
@@ -185,7 +186,8 @@ fn queue() -> Option<&'static Queue> {
 fn own_byte() -> Option<&'static AtomicU8> {
     let bytes = rustix::param::page_size();
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping of its own, at an address that the system chooses. It is never unmapped.
+    // SAFETY: a new mapping of its own, at an address that the system chooses. It is never
+    // unmapped.
     let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, flags) }.ok()?;
     // SAFETY: the page is this mapping, and holds nothing yet.
     unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork) }.ok()?;
