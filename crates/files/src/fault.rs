@@ -1,4 +1,4 @@
-//! Why a file is not read, and the account that its reader draws memory from.
+//! Errors of reading a file, and the account that its reader draws memory from.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use arrow::error::ArrowError;
 use parquet::errors::ParquetError;
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The storage below refused.
@@ -15,7 +15,7 @@ pub enum Fault {
     /// The file contradicts itself or its format.
     #[error("{0}")]
     Damaged(String),
-    /// The format allows it, and this reader does not implement it.
+    /// The format allows it, but this reader does not implement it.
     #[error("{0}")]
     Unsupported(String),
     /// Reading it needs more memory than the account grants.
@@ -23,7 +23,7 @@ pub enum Fault {
     Memory {
         /// The part of the file.
         what: String,
-        /// What it needs.
+        /// The bytes that it needs.
         bytes: u64,
         /// The account's reason.
         refused: OverMemory,
@@ -49,14 +49,14 @@ pub struct OverMemory(pub String);
 
 /// The memory that one reader holds.
 pub trait Memory: Send {
-    /// Holds this much in place of what the reader held before.
+    /// Replaces the reader's reservation by this many bytes.
     ///
     /// # Errors
-    /// The account does not grant it. The reader holds what it held before.
+    /// If the account does not grant it. The previous reservation stays.
     fn resize(&mut self, bytes: u64) -> Result<(), OverMemory>;
 }
 
-/// An account without a limit: what tests and schema readers draw from.
+/// An account without a limit, for tests and schema readers.
 #[derive(Debug)]
 pub struct Unbounded;
 
@@ -66,7 +66,7 @@ impl Memory for Unbounded {
     }
 }
 
-/// A buffer of zeros, without an abort where the system has no memory.
+/// Returns a buffer of zeros. Fails, without an abort, if the system has no memory.
 pub(crate) fn zeroed<T: Clone + Default>(len: usize, what: &str) -> Result<Vec<T>, Fault> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(len).map_err(|e| Fault::Memory {

@@ -1,11 +1,11 @@
 //! Panics of decoders: caught, silent, and counted.
 //!
-//! Decoders of foreign formats panic where a file breaks what they take for granted. The checks of
-//! this crate come first; the guard is the last resort. A caught panic is a missing check, so
+//! Decoders of foreign formats panic if a file breaks their assumptions. The checks of this crate
+//! come first; the guard is the last resort. A caught panic is a missing check, so
 //! [`caught_panics`] counts them, and tests and fuzzers require that it stays 0.
 //!
-//! A panic hook prints a message, and with `RUST_BACKTRACE` a trace that takes 190 MB. Within a
-//! guard neither is wanted: the hook of this module passes over panics of threads that are guarded.
+//! A panic hook prints a message, and with `RUST_BACKTRACE` a trace that takes 190 MB. A guard
+//! suppresses both: the hook of this module skips panics of guarded threads.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -22,11 +22,11 @@ static CAUGHT: AtomicU64 = AtomicU64::new(0);
 static HOOK: Once = Once::new();
 
 thread_local! {
-    /// The guards that this thread is within.
+    /// The number of nested guards of this thread.
     static GUARDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The panics that guards of this process have caught.
+/// Returns the number of panics that guards of this process have caught.
 pub fn caught_panics() -> u64 {
     CAUGHT.load(Ordering::Relaxed)
 }
@@ -47,7 +47,7 @@ impl Panicked {
     }
 }
 
-/// A thread's stay within a guard.
+/// The presence of a thread in a guard.
 struct Stay;
 
 impl Stay {
@@ -55,7 +55,7 @@ impl Stay {
         HOOK.call_once(|| {
             let outer = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // A thread that ends has no thread-local any more; it is within no guard.
+                // A thread that ends has no thread-local any more, and is not guarded.
                 if GUARDS.try_with(Cell::get).unwrap_or(0) == 0 {
                     outer(panic);
                 }
@@ -72,19 +72,19 @@ impl Drop for Stay {
     }
 }
 
-/// Runs work whose panic is an error.
+/// Runs work, and returns its panic as an error.
 ///
 /// # Errors
-/// The work panicked.
+/// If the work panicked.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     let _stay = Stay::begin();
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::count(payload.as_ref()))
 }
 
-/// Runs a future whose panic is an error.
+/// Runs a future, and returns its panic as an error.
 ///
 /// # Errors
-/// The future panicked.
+/// If the future panicked.
 pub async fn guarded_future<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| match guarded(|| work.as_mut().poll(context)) {
@@ -95,7 +95,7 @@ pub async fn guarded_future<T>(work: impl Future<Output = T>) -> Result<T, Panic
     .await
 }
 
-/// The items of a stream, and its panic as the last of them.
+/// Returns the items of a stream, with its panic as the last one.
 pub fn guarded_stream<S: Stream + Unpin>(stream: S) -> impl Stream<Item = Result<S::Item, Panicked>> {
     let mut rest = Some(stream);
     stream::poll_fn(move |context| {
@@ -104,7 +104,7 @@ pub fn guarded_stream<S: Stream + Unpin>(stream: S) -> impl Stream<Item = Result
             Ok(Poll::Ready(item)) => Poll::Ready(item.map(Ok)),
             Ok(Poll::Pending) => Poll::Pending,
             Err(panicked) => {
-                // A decoder that has panicked is in no state to be asked again.
+                // A decoder that has panicked must not be polled again.
                 rest = None;
                 Poll::Ready(Some(Err(panicked)))
             }

@@ -1,6 +1,6 @@
-//! Whole files that are compressed, as streams.
+//! Whole compressed files, as streams.
 //!
-//! Decompression is streamed, so the length of the output costs nothing. The state of a decoder
+//! Decompression is streamed, so the length of the output needs no memory. The state of a decoder
 //! does: a frame of zstd declares a window of up to 2 GiB, and a stream of xz a dictionary of up to
 //! 4 GiB. Both are refused over [`most_window_bytes`], before they are allocated.
 
@@ -11,17 +11,17 @@ use flate2::bufread::MultiGzDecoder;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
-/// The largest window that a decoder accepts: what the zstd command accepts by default.
+/// The largest window that a decoder accepts, which is the default of the zstd command.
 const MOST_WINDOW_LOG: u32 = 27;
 /// The smallest window that is always accepted: that of `zstd -19` and of `xz -6`.
 const LEAST_WINDOW_LOG: u32 = 23;
-/// What a decoder of xz needs beside its dictionary.
+/// The memory of a decoder of xz beside its dictionary.
 const XZ_STATE_BYTES: u64 = 1 << 20;
 
-/// What zstd says of a window over its bound.
+/// The error of zstd for a window over its bound.
 const ZSTD_OVER_WINDOW: &str = "Frame requires too much memory for decoding";
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// `.gz`
@@ -34,7 +34,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// The window that a decoder accepts where statements may use `memory_bytes`.
+/// Returns the largest accepted window if statements may use `memory_bytes`.
 pub fn most_window_bytes(memory_bytes: u64) -> u64 {
     1 << most_window_log(memory_bytes)
 }
@@ -43,10 +43,10 @@ fn most_window_log(memory_bytes: u64) -> u32 {
     (memory_bytes / 4).max(1).ilog2().clamp(LEAST_WINDOW_LOG, MOST_WINDOW_LOG)
 }
 
-/// The decompressed bytes of a file.
+/// Returns the decompressed bytes of a file.
 ///
 /// # Errors
-/// The decoder cannot be made.
+/// If the decoder cannot be created.
 pub fn reader(
     file: impl BufRead + Send + 'static,
     compression: Compression,
@@ -69,7 +69,7 @@ pub fn reader(
     Ok(Box::new(Bounded { decoder, window_log }))
 }
 
-/// A decoder that says which bound its file is over.
+/// A decoder that reports the bound that its file exceeds.
 struct Bounded {
     decoder: Box<dyn Read + Send>,
     window_log: u32,
@@ -79,7 +79,7 @@ impl Read for Bounded {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.decoder.read(buffer).map_err(|e| {
             let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<liblzma::stream::Error>());
-            // zstd has its reasons as texts alone.
+            // zstd reports its errors as strings only.
             let is_over = matches!(inner, Some(liblzma::stream::Error::MemLimit)) || e.to_string() == ZSTD_OVER_WINDOW;
             match is_over {
                 true => {
@@ -113,7 +113,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// A frame of zstd that declares its window, and no content size.
+    /// Returns a frame of zstd that declares its window, and no content size.
     fn zst(window_log: u8) -> Vec<u8> {
         let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD, 0, (window_log - 10) << 3];
         let header = (TEXT.len() as u32) << 3 | 1;

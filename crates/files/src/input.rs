@@ -11,16 +11,16 @@ use crate::fault::zeroed;
 
 /// The bytes of a file, in any order.
 pub trait Input: Send + Sync {
-    /// The length of the file.
+    /// Returns the length of the file.
     ///
     /// # Errors
-    /// The storage below refused.
+    /// If the storage below refuses.
     fn size(&self) -> io::Result<u64>;
 
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// The storage below refused, or the file ends before.
+    /// If the storage below refuses, or the file ends before.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -47,7 +47,7 @@ impl Input for Bytes {
     }
 }
 
-/// The bytes of a range that the caller has checked against the file's size.
+/// Reads a range that the caller has checked against the file's size.
 pub(crate) fn read(input: &dyn Input, offset: u64, len: usize, what: &str) -> Result<Vec<u8>, Fault> {
     let mut bytes = zeroed(len, what)?;
     input.read_exact_at(offset, &mut bytes)?;

@@ -1,6 +1,8 @@
-//! What a pass costs, and a whole fit: `speed [rows] [threads] [labels]`, labels `noisy` or `separable`.
+//! The cost of a pass, and of a whole fit: `speed [rows] [threads] [labels]`, labels `noisy` or
+//! `separable`.
 //!
-//! The rows are those of `onehop bench logreg`, in memory; `bench/peers/logreg.py` makes the same ones with NumPy.
+//! The rows are those of `onehop bench logreg`, in memory; `bench/peers/logreg.py` makes the same
+//! ones with NumPy.
 
 use std::time::Instant;
 
@@ -10,7 +12,7 @@ use onehop_learn::{CHUNK_ROWS, Chunk, Extents, Intercept};
 const FEATURES: usize = 4;
 const MODEL: [f64; FEATURES + 1] = [1.0, 2.0, -3.0, 1.0, 0.5];
 
-/// The n-th number of SplitMix64, between 0 and 1.
+/// Returns the n-th number of SplitMix64, between 0 and 1.
 fn uniform(n: u64) -> f64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,62 +1,67 @@
-//! The inner loop: the sums of one block of rows, at one place.
+//! The inner loop: the sums of one block of rows, at one point.
 //!
 //! ```text
-//! chunk:  x0 ████████████████████…     512 rows of it, scaled, in the first cache level:   z0 ████  z1 ████ …
-//!         x1 ████████████████████…
-//!         y  ████████████████████…     linear predictor ─► weights w, residuals r          w  ████  r  ████
-//!                                                                                          wz ████ (one feature's)
-//!         Σ w, Σ r;  Σ w z, Σ r z;  Σ wz z': four products at a time, so that wz is loaded once for four
+//! chunk:  x0 ████████████████████…  512 rows of it, scaled, in the first   z0 ████  z1 ████ …
+//!         x1 ████████████████████…  cache level:
+//!         y  ████████████████████…  linear predictor ─► weights w,         w  ████  r  ████
+//!                                   residuals r                            wz ████ (one feature's)
+//!         Σ w, Σ r;  Σ w z, Σ r z;
+//!         Σ wz z': four products at a time, so that wz is loaded once for four
 //! ```
-//! A sum has eight lanes, whatever the width of the processor's registers, which are added in one order: the bits of a sum
-//! depend on the processor in nothing but whether it has fused multiplication and addition. What is in no row, at the end
-//! of the last block, has neither weight nor residual.
+//! A sum has eight lanes, regardless of the width of the processor's registers, which are added in
+//! one order. The bits of a sum depend on the processor only by fused multiplication and addition.
+//! Padding behind the last row of the last block has neither weight nor residual.
 //!
-//! The loops are written for the compiler to vectorise; they are compiled three times, and the processor chooses.
+//! The loops are written for the compiler to vectorise. They are compiled three times, and selected
+//! by the processor at run time.
 
 use crate::exp::{Arithmetic, Fused, Separate, exp_of_negative};
 use crate::sums::Sums;
 use crate::{Chunk, Family, Scaling};
 
-/// Rows of a block. Ten columns of them fit the first cache level.
+/// The rows of a block. Ten columns of them fit the first cache level.
 const ROWS: usize = 512;
-/// Partial sums of a sum.
+/// The partial sums of a sum.
 const LANES: usize = 8;
-/// Products at a time.
+/// The number of products at a time.
 const TILE: usize = 4;
-/// A linear predictor that is certain of what it says, where no row is.
+/// A linear predictor that is certain of its label, for padding.
 const CERTAIN: f64 = 800.0;
 
 type Column = [f64; ROWS];
 
-/// Where sums are in what a pass adds up, for so many features.
+/// The positions of sums in the totals of a pass, for a number of features.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
+    /// The number of terms, with the intercept.
     pub terms: usize,
 }
 
 impl Layout {
-    /// The log-likelihood; least squares have the sum of squares there.
+    /// The log-likelihood, or for least squares the sum of squares.
     pub const FIT: usize = 0;
-    /// Rows that are not on their side.
+    /// The number of misclassified rows.
     pub const WRONG: usize = 1;
     /// The gradient: a number for each term, the intercept first.
     pub const GRADIENT: usize = 2;
 
+    /// Creates the layout for a number of features.
     pub fn new(features: usize) -> Self {
         Self { terms: features + 1 }
     }
 
-    /// The information, the lower triangle, row by row.
+    /// Returns the position of the information, the lower triangle, row by row.
     pub fn information(self) -> usize {
         Self::GRADIENT + self.terms
     }
 
+    /// Returns the number of sums.
     pub fn count(self) -> usize {
         self.information() + self.terms * (self.terms + 1) / 2
     }
 }
 
-/// What a thread needs to go through blocks.
+/// The buffers of a thread that adds blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
     z: Vec<Column>,
@@ -69,6 +74,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Creates the buffers for a number of features.
     pub fn new(features: usize) -> Self {
         let column = || Box::new([0.0; ROWS]);
         let sums = vec![0.0; Layout::new(features).count()];
@@ -76,12 +82,14 @@ impl Scratch {
     }
 }
 
-/// What one goes through blocks for.
+/// The point at which blocks are added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'a> {
+    /// The family of the model.
     pub family: Family,
+    /// The scaling of the features.
     pub scaling: &'a Scaling,
-    /// Scaled, the intercept first.
+    /// The coefficients, scaled, the intercept first.
     pub coefficients: &'a [f64],
 }
 
@@ -90,7 +98,7 @@ pub(crate) fn add(chunk: &Chunk, at: At<'_>, scratch: &mut Scratch, sums: &mut S
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the processor has what the function was compiled for.
+            // SAFETY: the processor has the features that the function was compiled for.
             return unsafe { add_avx512(chunk, at, scratch, sums) };
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -135,7 +143,7 @@ fn add_blocks<A: Arithmetic>(chunk: &Chunk, at: At<'_>, scratch: &mut Scratch, s
     }
 }
 
-/// Scales a block's features, and has the linear predictor of each row.
+/// Scales a block's features, and computes the linear predictor of each row.
 #[inline(always)]
 fn predict<A: Arithmetic>(chunk: &Chunk, first: usize, rows: usize, at: At<'_>, scratch: &mut Scratch) {
     scratch.eta.fill(at.coefficients[0]);
@@ -151,11 +159,12 @@ fn predict<A: Arithmetic>(chunk: &Chunk, first: usize, rows: usize, at: At<'_>, 
     }
 }
 
-/// `P(y = 1) = 1 / (1 + exp(-eta))`: weights `p (1 - p)`, residuals `y - p`; the log-likelihood, and rows that are not on the
-/// side that their label says.
+/// Computes, for `P(y = 1) = 1 / (1 + exp(-eta))`, the weights `p (1 - p)` and the residuals
+/// `y - p`. Returns the log-likelihood, and the number of misclassified rows.
 ///
-/// With the margin `m`, the linear predictor with the label's sign, and `e = exp(-|m|)`, nothing is lost where `p` is near 0
-/// or 1. `sum log(1 + e)` is the logarithm of a product: of 64 factors of at most 2 in each lane.
+/// With the margin `m`, the linear predictor with the label's sign, and `e = exp(-|m|)`, no
+/// precision is lost if `p` is near 0 or 1. `sum log(1 + e)` is the logarithm of a product: of 64
+/// factors of at most 2 in each lane.
 #[inline(always)]
 fn logistic<A: Arithmetic>(target: &[f64], scratch: &mut Scratch) -> (f64, f64) {
     let (eta, w, r, es) = (&mut *scratch.eta, &mut *scratch.w, &mut *scratch.r, &mut *scratch.wz);
@@ -163,7 +172,7 @@ fn logistic<A: Arithmetic>(target: &[f64], scratch: &mut Scratch) -> (f64, f64) 
     for (r, y) in r.iter_mut().zip(target) {
         *r = y + y - 1.0;
     }
-    // Where no row is, everything is certain, and nothing wrong.
+    // Padding is certain, and not misclassified.
     r[rows..].fill(1.0);
     eta[rows..].fill(CERTAIN);
     for (((eta, w), r), e) in eta.iter_mut().zip(w.iter_mut()).zip(r.iter_mut()).zip(es.iter_mut()) {
@@ -189,7 +198,7 @@ fn logistic<A: Arithmetic>(target: &[f64], scratch: &mut Scratch) -> (f64, f64) 
     (total(&hinges) - total(&logarithms), total(&wrongs))
 }
 
-/// Weights of 1, residuals, and the sum of their squares.
+/// Computes weights of 1, and residuals. Returns the sum of their squares.
 #[inline(always)]
 fn gaussian<A: Arithmetic>(target: &[f64], centre: f64, scratch: &mut Scratch) -> (f64, f64) {
     let (eta, w, r) = (&*scratch.eta, &mut *scratch.w, &mut *scratch.r);
@@ -204,7 +213,7 @@ fn gaussian<A: Arithmetic>(target: &[f64], centre: f64, scratch: &mut Scratch) -
     (squares, 0.0)
 }
 
-/// The gradient and the information of weights and residuals.
+/// Computes the gradient and the information of weights and residuals.
 #[inline(always)]
 fn products<A: Arithmetic>(scratch: &mut Scratch) {
     let Scratch { z, w, r, wz, sums, .. } = scratch;
@@ -231,7 +240,7 @@ fn products<A: Arithmetic>(scratch: &mut Scratch) {
     }
 }
 
-/// A column times the weights; its sum, and that of the column times the residuals.
+/// Multiplies a column by the weights. Returns its sum, and that of the column times the residuals.
 #[inline(always)]
 fn weigh<A: Arithmetic>(z: &Column, w: &Column, r: &Column, wz: &mut Column) -> (f64, f64) {
     let (mut weighted, mut slopes) = ([0.0; LANES], [0.0; LANES]);
@@ -247,7 +256,7 @@ fn weigh<A: Arithmetic>(z: &Column, w: &Column, r: &Column, wz: &mut Column) -> 
     (total(&weighted), total(&slopes))
 }
 
-/// A column's products with others, each summed.
+/// Returns the dot products of a column with others.
 #[inline(always)]
 fn dots<A: Arithmetic, const N: usize>(a: &Column, others: [&Column; N]) -> [f64; N] {
     let mut sums = [[0.0; LANES]; N];
@@ -273,12 +282,12 @@ fn sum(values: &Column) -> f64 {
     total(&sums)
 }
 
-/// A column as what is added to each lane, one after the other.
+/// Returns a column as consecutive groups of one value for each lane.
 #[inline(always)]
 fn lanes(column: &Column) -> &[[f64; LANES]; ROWS / LANES] {
-    // Of whole lanes there is no rest.
+    // There are only whole groups.
     const { assert!(ROWS.is_multiple_of(LANES)) };
-    // SAFETY: both are ROWS doubles, one after the other.
+    // SAFETY: both are ROWS consecutive doubles.
     unsafe { &*std::ptr::from_ref(column).cast() }
 }
 
@@ -294,7 +303,7 @@ mod tests {
     use super::*;
     use crate::{Extents, Intercept};
 
-    /// Numbers that look random, between -1 and 1.
+    /// Returns pseudorandom numbers between -1 and 1.
     fn noise(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         move || {
@@ -305,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Sums as one would write them down.
+    /// Computes the sums by their definition.
     fn expected(chunk: &Chunk, at: At<'_>) -> Vec<f64> {
         let layout = Layout::new(chunk.features());
         let mut sums = vec![0.0; layout.count()];

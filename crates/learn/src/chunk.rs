@@ -1,10 +1,10 @@
-//! Rows as columns of doubles, some ten thousand at a time: what passes go over.
+//! Rows as columns of doubles, some ten thousand at a time: the input of passes.
 
-/// Rows of a full chunk: a few hundred kilobytes of a column, so that a thread that takes chunk after chunk is not
-/// busy with taking, and one that looks whether it is still wanted before each does so often.
+/// The rows of a full chunk: a few hundred kilobytes of a column. A thread that takes chunk after
+/// chunk spends little time on taking, and checks for cancellation before each often enough.
 pub const CHUNK_ROWS: usize = 1 << 16;
 
-/// Rows: each feature's values side by side, then those of the target.
+/// Rows: each feature's values are contiguous, then those of the target.
 ///
 /// ```text
 /// values: │ feature 0: rows │ feature 1: rows │ ... │ target: rows │
@@ -17,7 +17,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Columns of equal length, the target's the last of them. At least that one.
+    /// Creates a chunk from columns of equal length, at least one. The last is the target.
     pub fn of_columns(columns: &[&[f64]]) -> Self {
         let rows = columns.iter().map(|column| column.len()).min().unwrap_or(0);
         let mut values = Vec::with_capacity(rows * columns.len());
@@ -27,38 +27,38 @@ impl Chunk {
         Self { rows, features: columns.len().saturating_sub(1), values }
     }
 
-    /// Values as [`values`](Self::values) has them, of so many features. Of what is no whole number of rows, those that are
-    /// whole.
+    /// Creates a chunk from values in the order of [`values`](Self::values), of `features`
+    /// features. An incomplete last row is ignored.
     pub fn of_values(features: usize, values: Vec<f64>) -> Self {
         Self { rows: values.len() / (features + 1), features, values }
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Features.
+    /// Returns the number of features.
     pub fn features(&self) -> usize {
         self.features
     }
 
-    /// The values of a feature.
+    /// Returns the values of a feature.
     pub fn feature(&self, feature: usize) -> &[f64] {
         &self.values[feature * self.rows..(feature + 1) * self.rows]
     }
 
-    /// The values of the target.
+    /// Returns the values of the target.
     pub fn target(&self) -> &[f64] {
         self.feature(self.features)
     }
 
-    /// All values, column by column.
+    /// Returns all values, column by column.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// Memory of a chunk of so many rows and features.
+    /// Returns the memory of a chunk of so many rows and features, in bytes.
     pub fn bytes(rows: usize, features: usize) -> usize {
         rows * (features + 1) * size_of::<f64>()
     }

@@ -1,32 +1,32 @@
-//! What cannot be fitted, and why.
+//! Errors of fits.
 
 /// The result of a fit.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no model. Features are numbered from 0, in the order in which they were given.
+/// The reason why there is no model. Features are numbered from 0, in the given order.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Nothing to learn from.
+    /// There are no rows.
     #[error("there are no rows")]
     NoRows,
-    /// More unknowns than equations.
+    /// There are more unknowns than equations.
     #[error("{rows} rows are fewer than the {terms} terms of the model")]
     FewRows {
-        /// Rows.
+        /// The number of rows.
         rows: u64,
-        /// Terms, with the intercept.
+        /// The number of terms, with the intercept.
         terms: usize,
     },
-    /// Nothing to tell apart.
+    /// All labels are the same.
     #[error("all labels are {label}")]
     OneClass {
-        /// The label that all rows have.
+        /// The label of all rows.
         label: u8,
     },
-    /// A label that is neither 0 nor 1.
+    /// A label is neither 0 nor 1.
     #[error("a label is {value}")]
     Label {
-        /// The first one found.
+        /// The first such label.
         value: f64,
     },
     /// A sum has left the range of doubles.
@@ -35,10 +35,10 @@ pub enum Error {
         /// The feature.
         feature: usize,
     },
-    /// The value to predict has left the range of doubles.
+    /// The target has left the range of doubles.
     #[error("the values to predict are too large to be summed")]
     TargetRange,
-    /// An option that makes no sense.
+    /// An invalid option.
     #[error("{0}")]
     Option(String),
 }

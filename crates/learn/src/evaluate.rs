@@ -1,28 +1,29 @@
-//! What a classifier's probabilities are worth, against the labels of rows: accuracy, log loss, confusion, and the area under
-//! the receiver operating characteristic.
+//! Evaluation of a classifier's probabilities against the labels of rows: accuracy, log loss,
+//! confusion, and the area under the receiver operating characteristic.
 //!
-//! The area is the chance that a row of label 1 has a higher probability than one of label 0, ties counting half: the
-//! statistic of Mann and Whitney, by ranks (Fawcett 2006).
+//! The area is the probability that a row of label 1 has a higher probability than one of label 0,
+//! with ties counting half. It is the statistic of Mann and Whitney, by ranks (Fawcett 2006).
 
-/// Figures of a classifier that says 1 from a probability of a half on.
+/// Metrics of a classifier that predicts 1 from a probability of a half on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Rows of label 1 of which it says 1.
+    /// The number of rows of label 1 that are predicted as 1.
     pub true_positives: u64,
-    /// Rows of label 0 of which it says 1.
+    /// The number of rows of label 0 that are predicted as 1.
     pub false_positives: u64,
-    /// Rows of label 0 of which it says 0.
+    /// The number of rows of label 0 that are predicted as 0.
     pub true_negatives: u64,
-    /// Rows of label 1 of which it says 0.
+    /// The number of rows of label 1 that are predicted as 0.
     pub false_negatives: u64,
-    /// The mean of `-log` of the probability that it gives to a row's label; infinite if it is certain of a wrong one.
+    /// The mean of `-log` of the probability of a row's label. Infinite if the classifier is
+    /// certain of a wrong one.
     pub log_loss: f64,
-    /// `None` if all labels are the same.
+    /// The area. `None` if all labels are the same.
     pub auc: Option<f64>,
 }
 
 impl Evaluation {
-    /// Of linear predictors, each with whether its row's label is 1. They are sorted for it.
+    /// Evaluates linear predictors, each with true if its row's label is 1. Sorts them.
     pub fn of(rows: &mut [(f64, bool)]) -> Self {
         rows.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let mut evaluation = Self {
@@ -49,25 +50,25 @@ impl Evaluation {
         evaluation
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.true_positives + self.false_positives + self.true_negatives + self.false_negatives
     }
 
-    /// The part of the rows of which it says their label.
+    /// Returns the fraction of rows whose label is predicted.
     pub fn accuracy(&self) -> f64 {
         (self.true_positives + self.true_negatives) as f64 / self.rows() as f64
     }
 }
 
-/// Of sorted rows.
+/// Returns the area of sorted rows.
 fn area(rows: &[(f64, bool)]) -> Option<f64> {
     let ones = rows.iter().filter(|row| row.1).count() as u64;
     let zeros = rows.len() as u64 - ones;
     if ones == 0 || zeros == 0 {
         return None;
     }
-    // Twice the number of pairs in the right order, ties counting one: no rounding.
+    // Twice the number of pairs in the right order, with ties counting one: no rounding.
     let (mut pairs, mut zeros_before) = (0u128, 0u64);
     for ties in rows.chunk_by(|a, b| a.0 == b.0) {
         let tied_ones = ties.iter().filter(|row| row.1).count() as u64;

@@ -1,20 +1,21 @@
-//! `exp` of numbers that are not positive, many at a time: plain arithmetic without branches or tables, so that loops over
-//! it become vector instructions.
+//! `exp` of numbers that are not positive, many at a time: plain arithmetic without branches or
+//! tables, so that loops over it become vector instructions.
 //!
-//! 1. `x = k ln 2 + r` with a whole `k` and `|r| <= ln 2 / 2`. `k` is found by adding a number so large that the sum has no
-//!    fraction; `ln 2` is subtracted in two parts, the first of few bits, so that `k` times it is exact (Cody and Waite).
-//! 2. `exp r` by its Taylor polynomial of degree 12, whose rest is below 2e-16.
-//! 3. Times `2^k`, put together as bits.
+//! 1. `x = k ln 2 + r` with an integer `k` and `|r| <= ln 2 / 2`. `k` is computed by adding a
+//!    number so large that the sum has no fraction. `ln 2` is subtracted in two parts, the first of
+//!    few bits, so that `k` times it is exact (Cody and Waite).
+//! 2. `exp r` by its Taylor polynomial of degree 12, whose remainder is below 2e-16.
+//! 3. Multiplied by `2^k`, which is assembled from bits.
 //!
-//! Within 1e-15 of the exact value, relative, which `tests` compare with the standard library's.
+//! The relative error is within 1e-15, which `tests` check against the standard library.
 
-/// A multiplication and an addition: fused, or one after the other where the processor cannot.
+/// A multiplication and an addition: fused, or separate if the processor has no fused instruction.
 pub(crate) trait Arithmetic: Copy {
-    /// `a * b + c`.
+    /// Returns `a * b + c`.
     fn mul_add(a: f64, b: f64, c: f64) -> f64;
 }
 
-/// With one rounding. Only within functions that are compiled for processors that have it.
+/// With one rounding. Only for functions that are compiled for processors with the instruction.
 #[derive(Clone, Copy)]
 pub(crate) struct Fused;
 
@@ -36,9 +37,9 @@ impl Arithmetic for Separate {
     }
 }
 
-/// Below, results would be subnormal; they are 3e-308 instead.
+/// Below this, results would be subnormal; they are 3e-308 instead.
 const LEAST: f64 = -708.0;
-/// `1.5 * 2^52`: beside it, doubles have no fraction.
+/// `1.5 * 2^52`: doubles of this size have no fraction.
 const WHOLE: f64 = 6_755_399_441_055_744.0;
 /// `ln 2`, its upper 32 bits, and the rest.
 const LN_2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEE0_0000);
@@ -61,7 +62,7 @@ const TAYLOR: [f64; 11] = [
     0.5,
 ];
 
-/// `exp x`, for `x <= 0`.
+/// Returns `exp x`, for `x <= 0`.
 #[inline(always)]
 pub(crate) fn exp_of_negative<A: Arithmetic>(x: f64) -> f64 {
     let x = if x < LEAST { LEAST } else { x };

@@ -1,22 +1,23 @@
-//! The arithmetic of machine learning in SQL: linear models by least squares and by maximum likelihood. No SQL, no Arrow,
-//! no threads, no I/O.
+//! The arithmetic of machine learning in SQL: linear models by least squares and by maximum
+//! likelihood. No SQL, no Arrow, no threads, no I/O.
 //!
-//! Rows come as [`Chunk`]s of columns of doubles, whoever keeps them, and wherever. A method asks for *passes* over all of
-//! them, and says after each whether it wants another:
+//! Rows are [`Chunk`]s of columns of doubles, from any source. A method requests *passes* over all
+//! of them, and decides after each if it needs another:
 //!
 //! ```text
-//!            where the next pass is to be
-//! method ─────────────────────────────────► Pass::add(chunk), chunk by chunk, any number of passes side by side
-//!   ▲                                               │ Pass::merge: always in the same order
-//!   └───────────────────────────────────────────────┘ sums: likelihood, gradient, information
+//!            point of the next pass
+//! method ────────────────────► Pass::add(chunk), chunk by chunk, any number of passes in parallel
+//!   ▲                                  │ Pass::merge: always in the same order
+//!   └──────────────────────────────────┘ sums: likelihood, gradient, information
 //! ```
 //!
-//! So a processor's threads, files, and devices with kernels of their own can all make passes, and a method knows none of
-//! them. The same chunks in the same passes, merged in the same order, give the same bits.
+//! So a processor's threads, files, and devices with kernels of their own can all make passes, and
+//! a method is independent of them. The same chunks in the same passes, merged in the same order,
+//! give the same bits.
 //!
 //! - [`logistic`]: logistic regression, iteratively reweighted least squares.
 //! - [`linear`]: ordinary least squares.
-//! - [`evaluate`]: what a classifier's probabilities are worth.
+//! - [`evaluate`]: metrics of a classifier's probabilities.
 
 mod block;
 mod chunk;
@@ -38,5 +39,5 @@ pub use model::{Aliased, Term, Warning};
 pub use pass::{Family, Pass, Place, linear_predictor};
 pub use scaling::{Around, Extents, Intercept, Scaling};
 
-/// Features that a model may have: the sums of a pass grow with their square.
+/// The maximum number of features of a model: the sums of a pass grow with their square.
 pub const MOST_FEATURES: usize = 1000;

@@ -1,9 +1,10 @@
 //! Linear regression by ordinary least squares.
 //!
-//! 1. A pass at 0 has `X'X` and `X'y` of scaled features and a centred target; Cholesky solves for `b`.
-//! 2. A pass there has the residuals, of which the sum of squares is taken as it is, not as a difference of large sums, and
-//!    `X'r`, which would be 0 without rounding: one step of refinement (Björck, *Numerical Methods for Least Squares
-//!    Problems*, 2.9).
+//! 1. A pass at 0 computes `X'X` and `X'y` of scaled features and a centred target. Cholesky solves
+//!    for `b`.
+//! 2. A pass at `b` computes the residuals. Their sum of squares is taken directly, not as a
+//!    difference of large sums. `X'r`, which would be 0 without rounding, gives one step of
+//!    refinement (Björck, *Numerical Methods for Least Squares Problems*, 2.9).
 
 use crate::logistic::combination;
 use crate::model::{Aliased, Term, Warning};
@@ -19,24 +20,26 @@ pub struct Fit {
     pub intercept: Option<Term>,
     /// The features' terms, in order.
     pub terms: Vec<Term>,
-    /// The part of the target's variance that the model explains: around the mean, without an intercept around 0.
+    /// The fraction of the target's variance that the model explains: around the mean, or around 0
+    /// without an intercept.
     pub r2: f64,
-    /// The standard error of the residuals; `None` where no degree of freedom is left.
+    /// The standard error of the residuals. `None` if no degree of freedom is left.
     pub residual_error: Option<f64>,
-    /// The square root of the largest eigenvalue of `X'X` by its smallest, in the features' own units.
+    /// The square root of the ratio of the largest to the smallest eigenvalue of `X'X`, in the
+    /// features' own units.
     pub condition_number: f64,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// What has to be known about it.
+    /// Warnings about the model.
     pub warnings: Vec<Warning>,
 }
 
-/// What is to be done after a pass.
+/// The next action after a pass.
 #[derive(Debug)]
 pub enum Next {
     /// Another pass, at [`LeastSquares::pass`].
     Pass,
-    /// Nothing: this is the model.
+    /// None: this is the model.
     Done(Box<Fit>),
 }
 
@@ -52,7 +55,7 @@ pub struct LeastSquares {
 
 #[derive(Clone, Debug)]
 struct Solved {
-    /// Of those that a pass has.
+    /// The terms of the model, as indices into those of a pass.
     terms: Vec<usize>,
     information: Symmetric,
     cholesky: Cholesky,
@@ -61,10 +64,11 @@ struct Solved {
 const NEARLY_COLLINEAR: f64 = 1e6;
 
 impl LeastSquares {
-    /// Of rows of which this is known.
+    /// Creates a fit of rows with these statistics.
     ///
     /// # Errors
-    /// What can be said without a pass: too few rows, values out of range.
+    /// [`Error::NoRows`], [`Error::FewRows`], [`Error::Option`] for too many features, or those of
+    /// [`Scaling::new`].
     pub fn new(extents: &Extents, intercept: Intercept) -> Result<Self> {
         let (rows, features) = (extents.rows(), extents.features());
         let terms = features + usize::from(intercept == Intercept::Fitted);
@@ -86,12 +90,12 @@ impl LeastSquares {
         })
     }
 
-    /// A pass over no rows so far, for all rows to be added to.
+    /// Returns a pass without rows, to which all rows are to be added.
     pub fn pass(&self) -> Pass {
         Pass::new(Family::Gaussian, &self.scaling, &self.here)
     }
 
-    /// Goes on with a [`pass`](Self::pass) that has seen all rows.
+    /// Continues with a [`pass`](Self::pass) to which all rows were added.
     pub fn step(&mut self, pass: &Pass) -> Next {
         let totals = pass.totals();
         match self.solved.take() {
@@ -142,7 +146,7 @@ impl LeastSquares {
             terms[term].coefficient = Some(own[term]);
             let Some(error) = variance.map(|variance| (variance * unit_variances[place]).sqrt()) else { continue };
             terms[term].standard_error = Some(error);
-            // Of a fit without errors nothing is to be tested.
+            // A fit without errors has nothing to test.
             if error > 0.0 {
                 let t = own[term] / error;
                 (terms[term].statistic, terms[term].p_value) = (Some(t), Some(student_p_value(t, degrees)));
@@ -175,7 +179,7 @@ impl LeastSquares {
 }
 
 impl Solved {
-    /// The terms that are not left out.
+    /// Returns the terms that are not left out.
     fn active(&self) -> Vec<usize> {
         self.cholesky.places().iter().map(|&place| self.terms[place]).collect()
     }

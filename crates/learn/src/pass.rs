@@ -1,35 +1,35 @@
-//! One pass over rows: sums of them all, at one place.
+//! One pass over rows: sums over all of them, at one point.
 
 use crate::block::{self, At, Layout, Scratch};
 use crate::sums::Sums;
 use crate::symmetric::Symmetric;
 use crate::{Chunk, Scaling};
 
-/// What the target is, given the features.
+/// The distribution of the target, given the features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// 0 or 1, with a probability whose logit is linear.
     Logistic,
-    /// Linear, but for errors of one variance.
+    /// Linear, with errors of one variance.
     Gaussian,
 }
 
-/// Where a pass is. Features are seen as `z = (x - centre) * scale`.
+/// The point of a pass. Features are seen as `z = (x - centre) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place<'a> {
-    /// What the target is.
+    /// The distribution of the target.
     pub family: Family,
-    /// Of each feature.
+    /// The centre of each feature.
     pub centres: &'a [f64],
-    /// Of each feature.
+    /// The scale of each feature.
     pub scales: &'a [f64],
-    /// What a target that is a number is moved by.
+    /// The centre of a numeric target.
     pub target_centre: f64,
-    /// The intercept, and one of each scaled feature.
+    /// The intercept, and the coefficient of each scaled feature.
     pub coefficients: &'a [f64],
 }
 
-/// The sums of the rows that it has seen, of a fit at one place.
+/// The sums over the rows added so far, of a fit at one point.
 #[derive(Clone, Debug)]
 pub struct Pass {
     family: Family,
@@ -40,7 +40,8 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Of no rows so far. The coefficients are scaled, the intercept is the first of them.
+    /// Creates a pass without rows. The coefficients are scaled, the intercept is the first of
+    /// them.
     pub(crate) fn new(family: Family, scaling: &Scaling, coefficients: &[f64]) -> Self {
         let features = scaling.features();
         Self {
@@ -58,32 +59,32 @@ impl Pass {
         block::add(chunk, at, &mut self.scratch, &mut self.sums);
     }
 
-    /// Where it is: all that somebody else needs to add up rows.
+    /// Returns the point: all that another component needs to sum up rows.
     pub fn place(&self) -> Place<'_> {
         let Scaling { centres, scales, target_centre, .. } = &self.scaling;
         let (family, coefficients) = (self.family, self.coefficients.as_slice());
         Place { family, centres, scales, target_centre: *target_centre, coefficients }
     }
 
-    /// How many numbers its sums are, of so many features.
+    /// Returns the number of sums, for a number of features.
     pub fn words(features: usize) -> usize {
         Layout::new(features).count()
     }
 
-    /// Adds sums of rows that somebody else has added up at the same place, as many as [`words`](Self::words): the
-    /// log-likelihood or the sum of squares, rows that are not on their side, the gradient, and the lower triangle of the
-    /// information row by row.
+    /// Adds sums of rows that another component has computed at the same point, as many as
+    /// [`words`](Self::words). They are the log-likelihood or the sum of squares, the number of
+    /// misclassified rows, the gradient, and the lower triangle of the information row by row.
     pub fn add_sums(&mut self, sums: &[f64]) {
         debug_assert_eq!(sums.len(), Self::words(self.scaling.features()));
         self.sums.add(sums);
     }
 
-    /// Adds what another pass at the same place has seen. In another order the last bits may be others.
+    /// Adds the rows of another pass at the same point. Another order may change the last bits.
     pub fn merge(&mut self, other: &Self) {
         self.sums.merge(&other.sums);
     }
 
-    /// The sums.
+    /// Returns the sums.
     pub(crate) fn totals(&self) -> Totals {
         let layout = Layout::new(self.scaling.features());
         let sums = self.sums.totals();
@@ -96,19 +97,21 @@ impl Pass {
     }
 }
 
-/// What a pass has come to.
+/// The sums of a pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Totals {
     /// The log-likelihood, or the sum of squares.
     pub fit: f64,
-    /// Rows that are not on their side.
+    /// The number of misclassified rows.
     pub wrong: f64,
+    /// The gradient.
     pub gradient: Vec<f64>,
+    /// The information.
     pub information: Symmetric,
 }
 
-/// The linear predictor of each row of a chunk, by coefficients in the features' own units, the intercept first: what is
-/// not finite, or not known, is 0 times.
+/// Computes the linear predictor of each row of a chunk, by coefficients in the features' own
+/// units, the intercept first. Missing coefficients count as 0.
 pub fn linear_predictor(chunk: &Chunk, coefficients: &[f64], out: &mut Vec<f64>) {
     out.clear();
     out.resize(chunk.rows(), coefficients.first().copied().unwrap_or(0.0));

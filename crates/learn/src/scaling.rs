@@ -1,24 +1,25 @@
 //! Features as a fit sees them: `z = (x - centre) * scale`.
 //!
-//! Sums of squares of what lies around 2,000, say, and varies by 10, have lost the digits that matter, and a matrix of
-//! features some of which are in thousandths and others in billions cannot be solved. Around its mean, by its deviation,
-//! a feature has neither problem. Any centre and scale gives the same model; so they need not be exact, only near.
+//! Sums of squares of values around 2,000, for example, that vary by 10, have lost the significant
+//! digits. A matrix with some features in thousandths and others in billions cannot be solved. A
+//! feature that is centred at its mean and scaled by its deviation has neither problem. Any centre
+//! and scale gives the same model, so they need not be exact, only near.
 //!
 //! Without an intercept a feature must not be moved: then it is only scaled.
 
 use crate::symmetric::Symmetric;
 use crate::{Chunk, Error, Result};
 
-/// Whether a model has a term that is the same for all rows.
+/// The presence of a term that is the same for all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intercept {
-    /// It has.
+    /// The model has an intercept.
     Fitted,
-    /// It passes through zero.
+    /// The model passes through zero.
     None,
 }
 
-/// What is known of the columns of some rows: those of the features, then the target.
+/// Statistics of the columns of some rows: those of the features, then the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extents {
     rows: u64,
@@ -34,53 +35,53 @@ struct Extent {
     greatest: f64,
 }
 
-/// What is known of a column: sums around a number, and its ends.
+/// Statistics of a column: sums around a number, and the extremes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Around {
     /// The number.
     pub centre: f64,
-    /// Of the values less the number.
+    /// The sum of the values minus the number.
     pub sum: f64,
-    /// Of the squares of that.
+    /// The sum of the squares of those differences.
     pub squares: f64,
     /// The least value.
     pub least: f64,
-    /// The greatest.
+    /// The greatest value.
     pub greatest: f64,
 }
 
 impl Extents {
-    /// Of no rows of so many features.
+    /// Creates the statistics of no rows of `features` features.
     pub fn new(features: usize) -> Self {
         let none = Extent { mean: 0.0, squares: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
         Self { rows: 0, columns: vec![none; features + 1] }
     }
 
-    /// Of a chunk.
+    /// Computes the statistics of a chunk.
     pub fn of(chunk: &Chunk) -> Self {
         let columns = (0..=chunk.features()).map(|column| Extent::of(chunk.feature(column))).collect();
         Self { rows: chunk.rows() as u64, columns }
     }
 
-    /// Of so many rows of which somebody else knows this, features first. What was summed around a number is as exact as the
-    /// number is near the mean.
+    /// Creates the statistics of `rows` rows from sums of another component, features first. The
+    /// precision of sums around a number depends on its distance to the mean.
     pub fn around(rows: u64, columns: &[Around]) -> Self {
         let count = rows.max(1) as f64;
         let column = |around: &Around| {
             let apart = around.sum / count;
-            // Rounding must not leave less than nothing.
+            // Rounding must not make it negative.
             let squares = (around.squares - apart * around.sum).max(0.0);
             Extent { mean: around.centre + apart, squares, least: around.least, greatest: around.greatest }
         };
         Self { rows, columns: columns.iter().map(column).collect() }
     }
 
-    /// The mean of each column, features first.
+    /// Returns the mean of each column, features first.
     pub fn means(&self) -> Vec<f64> {
         self.columns.iter().map(|column| column.mean).collect()
     }
 
-    /// Of the rows of both (Chan, Golub and LeVeque 1979).
+    /// Adds the rows of another one (Chan, Golub and LeVeque 1979).
     pub fn merge(&mut self, other: &Self) {
         if other.rows == 0 {
             return;
@@ -100,23 +101,24 @@ impl Extents {
         self.rows += other.rows;
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Features.
+    /// Returns the number of features.
     pub fn features(&self) -> usize {
         self.columns.len() - 1
     }
 
-    /// The least and the greatest value of the target.
+    /// Returns the least and the greatest value of the target.
     pub fn target_range(&self) -> (f64, f64) {
         let target = self.target();
         (target.least, target.greatest)
     }
 
-    /// The sum of squares of the target around its mean, or around zero.
+    /// Returns the sum of squares of the target around its mean, or around zero without an
+    /// intercept.
     pub(crate) fn target_squares(&self, intercept: Intercept) -> f64 {
         let target = self.target();
         match intercept {
@@ -139,7 +141,7 @@ impl Extent {
         let Some(first) = values.first() else {
             return Self { mean: 0.0, squares: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
         };
-        // Around the first value: what rounding costs depends on how far values are from each other.
+        // Around the first value: the rounding error depends on the distances between values.
         let mean = first + sum(values, |value| value - first) / values.len() as f64;
         let squares = sum(values, |value| (value - mean) * (value - mean));
         let (least, greatest) = range(values);
@@ -147,7 +149,7 @@ impl Extent {
     }
 }
 
-/// Partial sums, side by side, as a processor's registers have them.
+/// The number of parallel partial sums, as in a processor's registers.
 const LANES: usize = 16;
 
 fn sum(values: &[f64], of: impl Fn(f64) -> f64) -> f64 {
@@ -161,7 +163,7 @@ fn sum(values: &[f64], of: impl Fn(f64) -> f64) -> f64 {
     sums.iter().sum::<f64>() + rest.iter().map(|value| of(*value)).sum::<f64>()
 }
 
-/// The least and the greatest, of numbers.
+/// Returns the least and the greatest number.
 fn range(values: &[f64]) -> (f64, f64) {
     let (whole, rest) = values.as_chunks::<LANES>();
     let (mut least, mut greatest) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
@@ -175,28 +177,28 @@ fn range(values: &[f64]) -> (f64, f64) {
     (least, greatest.iter().chain(rest).copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// How a fit sees features.
+/// The scaling of features by a fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
     pub(crate) intercept: Intercept,
     pub(crate) centres: Vec<f64>,
     pub(crate) scales: Vec<f64>,
-    /// The greatest less the least value of each feature, scaled.
+    /// The difference of the greatest and the least value of each feature, scaled.
     pub(crate) widths: Vec<f64>,
-    /// Whether all values of a feature are the same.
+    /// True for a feature whose values are all the same.
     pub(crate) is_constant: Vec<bool>,
-    /// What the target is moved by, where a model moves it.
+    /// The centre of the target, if the model centres it.
     pub(crate) target_centre: f64,
 }
 
-/// A deviation that is this small beside the mean is what rounding left of a constant.
+/// A deviation this small relative to the mean is the rounding error of a constant.
 const ROUNDING: f64 = 1e-14;
 
 impl Scaling {
-    /// By what is known of all rows.
+    /// Computes the scaling from the statistics of all rows.
     ///
     /// # Errors
-    /// [`Error::Range`] and [`Error::TargetRange`] for sums that doubles have no room for.
+    /// [`Error::Range`] and [`Error::TargetRange`] for sums out of the range of doubles.
     pub fn new(extents: &Extents, intercept: Intercept) -> Result<Self> {
         let count = extents.features();
         let mut scaling = Self {
@@ -222,7 +224,7 @@ impl Scaling {
                 Intercept::Fitted => (extent.mean, deviation),
                 Intercept::None => (0.0, (around_zero / rows).sqrt()),
             };
-            // Squares of what is smaller are no numbers any more: such a column is as good as none.
+            // The squares of smaller numbers vanish: such a column counts as constant.
             let is_nothing = size < f64::MIN_POSITIVE.sqrt();
             scaling.is_constant[feature] = is_nothing || (is_constant && intercept == Intercept::Fitted);
             scaling.centres[feature] = centre;
@@ -232,17 +234,17 @@ impl Scaling {
         Ok(scaling)
     }
 
-    /// Features.
+    /// Returns the number of features.
     pub fn features(&self) -> usize {
         self.centres.len()
     }
 
-    /// Whether there is an intercept.
+    /// Returns the presence of an intercept.
     pub fn intercept(&self) -> Intercept {
         self.intercept
     }
 
-    /// A scaled model in the features' own units; both with the intercept first.
+    /// Returns a scaled model in the features' own units. Both have the intercept first.
     pub(crate) fn unscaled(&self, coefficients: &[f64]) -> Vec<f64> {
         let mut own = Vec::with_capacity(coefficients.len());
         own.push(coefficients[0]);
@@ -254,11 +256,13 @@ impl Scaling {
         own
     }
 
-    /// The variances of terms and the condition number of the information in the features' own units.
+    /// Returns the variances of terms and the condition number of the information in the features'
+    /// own units.
     ///
-    /// A row of own units is one of scaled units times `A`, so the information is `A' H A` and the covariance its inverse.
-    /// The smallest eigenvalue of the one is found as the largest of the other: the small ones of a matrix with large ones
-    /// beside them are mostly rounding.
+    /// A row of own units is one of scaled units times `A`, so the information is `A' H A` and the
+    /// covariance its inverse. The smallest eigenvalue of the information is computed from the
+    /// largest of the covariance: the small eigenvalues of a matrix with large ones are mostly
+    /// rounding errors.
     pub(crate) fn in_own_units(
         &self,
         terms: &[usize],

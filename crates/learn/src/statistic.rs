@@ -1,23 +1,24 @@
 //! Probabilities of test statistics.
 //!
-//! The normal distribution's is the C library's `erfc`. Student's is the regularized incomplete beta function
-//! `I(x; a, b)` of `a = d/2`, `b = 1/2`, by the continued fraction of DLMF 8.17.22, evaluated by Lentz's method, on the side
-//! where it converges fast.
+//! The normal distribution uses the C library's `erfc`. Student's distribution is the regularized
+//! incomplete beta function `I(x; a, b)` with `a = d/2`, `b = 1/2`, by the continued fraction of
+//! DLMF 8.17.22, evaluated by Lentz's method, on the side where it converges fast.
 
 use std::f64::consts::{PI, SQRT_2};
 
-/// How likely a standard normal number is to be this far from 0, or further.
+/// Returns the probability that a standard normal number is this far from 0, or further.
 pub(crate) fn normal_p_value(z: f64) -> f64 {
     libm::erfc(z.abs() / SQRT_2)
 }
 
-/// The same of Student's distribution with so many degrees of freedom: `I(d / (d + t²); d/2, 1/2)`.
+/// Returns the same for Student's distribution with `degrees` degrees of freedom:
+/// `I(d / (d + t²); d/2, 1/2)`.
 pub(crate) fn student_p_value(t: f64, degrees: f64) -> f64 {
     if !t.is_finite() {
         return if t.is_nan() { f64::NAN } else { 0.0 };
     }
     let (a, b) = (degrees / 2.0, 0.5);
-    // Both taken as they are: one of them may be so near to 1 that the other is lost in it.
+    // Both are computed directly: if one is near 1, subtraction would lose the other.
     let (x, y) = (degrees / (degrees + t * t), t * t / (degrees + t * t));
     if y == 0.0 {
         return 1.0;
@@ -30,7 +31,8 @@ pub(crate) fn student_p_value(t: f64, degrees: f64) -> f64 {
     p.clamp(0.0, 1.0)
 }
 
-/// `log B(a, 1/2)`. A difference of large logarithms is mostly rounding: from some size on its series is exact.
+/// Returns `log B(a, 1/2)`. A difference of large logarithms is mostly rounding error: for large
+/// `a` its series is exact.
 fn log_beta_half(a: f64) -> f64 {
     const LARGE: f64 = 50.0;
     let log_ratio = match a < LARGE {
@@ -41,7 +43,8 @@ fn log_beta_half(a: f64) -> f64 {
 }
 
 fn continued_fraction(x: f64, a: f64, b: f64) -> f64 {
-    /// It takes the square root of `a`, some times over: enough for more rows than there are.
+    /// The number of terms is about the square root of `a`, times a small factor: sufficient for
+    /// any number of rows.
     const MOST_TERMS: u32 = 1_000_000;
     const TINY: f64 = 1e-300;
     let kept = |value: f64| if value.abs() < TINY { TINY } else { value };

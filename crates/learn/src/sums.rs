@@ -1,10 +1,11 @@
-//! Sums of many numbers that lose nothing visible: beside each, what its additions have rounded off is summed as well
-//! (Neumaier 1974, with Knuth's branch-free `TwoSum`).
+//! Sums of many numbers without visible loss: the rounding errors of the additions are summed as
+//! well (Neumaier 1974, with Knuth's branch-free `TwoSum`).
 //!
-//! Only sums of blocks are added this way: within a block of some hundred rows plain sums are exact to some ulp, and take
-//! no time. The error of a sum of blocks does not grow with their number.
+//! Only sums of blocks are added this way. Within a block of some hundred rows plain sums are exact
+//! to some ulp, and cost nothing extra. The error of a sum of blocks does not grow with their
+//! number.
 
-/// Sums, side by side.
+/// Parallel sums.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
     rounded: Vec<f64>,
@@ -12,11 +13,12 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
+    /// Creates `count` sums of 0.
     pub fn new(count: usize) -> Self {
         Self { rounded: vec![0.0; count], lost: vec![0.0; count] }
     }
 
-    /// Adds to each its own.
+    /// Adds to each sum its value.
     #[inline(always)]
     pub fn add(&mut self, values: &[f64]) {
         for ((rounded, lost), value) in self.rounded.iter_mut().zip(&mut self.lost).zip(values) {
@@ -27,6 +29,7 @@ impl Sums {
         }
     }
 
+    /// Adds the sums of another one.
     pub fn merge(&mut self, other: &Self) {
         self.add(&other.rounded);
         for (lost, more) in self.lost.iter_mut().zip(&other.lost) {
@@ -34,7 +37,7 @@ impl Sums {
         }
     }
 
-    /// The sums.
+    /// Returns the sums.
     pub fn totals(&self) -> Vec<f64> {
         self.rounded.iter().zip(&self.lost).map(|(rounded, lost)| rounded + lost).collect()
     }

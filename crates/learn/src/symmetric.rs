@@ -1,11 +1,13 @@
-//! Symmetric matrices of some terms: Cholesky's decomposition that leaves out what depends on what comes before, solutions,
-//! inverses, and the largest eigenvalue by Jacobi's method.
+//! Symmetric matrices of some terms: Cholesky's decomposition without the columns that depend on
+//! earlier ones, solutions, inverses, and the largest eigenvalue by Jacobi's method.
 //!
-//! They are small, `terms x terms`, and made of sums over all rows, which take nearly all of the time.
+//! The matrices are small, `terms x terms`. They are made of sums over all rows, which take nearly
+//! all of the time.
 
-/// Of the variance of a column, so little is left by those before it: it depends on them, and what is left is rounding.
+/// The fraction of a column's variance below which the column depends on earlier ones, and the rest
+/// is rounding error.
 const DEPENDENT: f64 = 1e-11;
-/// Sweeps of Jacobi's method; it takes some six.
+/// The maximum number of sweeps of Jacobi's method, which takes about six.
 const MOST_SWEEPS: usize = 60;
 
 /// A symmetric matrix, whole, row by row.
@@ -16,11 +18,12 @@ pub(crate) struct Symmetric {
 }
 
 impl Symmetric {
+    /// Creates a matrix of zeros.
     pub fn zero(order: usize) -> Self {
         Self { order, values: vec![0.0; order * order] }
     }
 
-    /// Of its lower triangle, row by row.
+    /// Creates a matrix from its lower triangle, row by row.
     pub fn of_lower(order: usize, lower: &[f64]) -> Self {
         let mut matrix = Self::zero(order);
         let mut values = lower.iter();
@@ -33,24 +36,28 @@ impl Symmetric {
         matrix
     }
 
+    /// Returns a value.
     pub fn get(&self, row: usize, column: usize) -> f64 {
         self.values[row * self.order + column]
     }
 
+    /// Sets a value and its mirror image.
     pub fn set(&mut self, row: usize, column: usize, value: f64) {
         self.values[row * self.order + column] = value;
         self.values[column * self.order + row] = value;
     }
 
+    /// Adds to a value on the diagonal.
     pub fn add_to_diagonal(&mut self, place: usize, value: f64) {
         self.values[place * self.order + place] += value;
     }
 
+    /// Returns true if all values are finite.
     pub fn is_finite(&self) -> bool {
         self.values.iter().all(|value| value.is_finite())
     }
 
-    /// Only the rows and columns at these places.
+    /// Returns only the rows and columns at these places.
     pub fn part(&self, places: &[usize]) -> Self {
         let mut part = Self::zero(places.len());
         for (row, &from) in places.iter().enumerate() {
@@ -61,7 +68,7 @@ impl Symmetric {
         part
     }
 
-    /// `t' m t` for a square `t`, given as its columns.
+    /// Returns `t' m t` for a square `t`, given as its columns.
     pub fn transformed(&self, columns: &[Vec<f64>]) -> Self {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut result = Self::zero(self.order);
@@ -74,7 +81,8 @@ impl Symmetric {
         result
     }
 
-    /// The largest eigenvalue of a matrix without negative ones: Jacobi's rotations, cyclic (Golub and Van Loan, 8.5).
+    /// Returns the largest eigenvalue of a matrix without negative ones: Jacobi's rotations, cyclic
+    /// (Golub and Van Loan, 8.5).
     pub fn largest_eigenvalue(&self) -> f64 {
         let mut m = self.clone();
         let order = m.order;
@@ -97,7 +105,7 @@ impl Symmetric {
         (0..order).map(|place| m.get(place, place)).fold(0.0, f64::max)
     }
 
-    /// Makes the value at `(p, q)` zero.
+    /// Rotates so that the value at `(p, q)` becomes zero.
     fn rotate(&mut self, p: usize, q: usize) {
         let (pp, qq, pq) = (self.get(p, p), self.get(q, q), self.get(p, q));
         let tau = (qq - pp) / (2.0 * pq);
@@ -118,27 +126,29 @@ impl Symmetric {
     }
 }
 
-/// A place that depends on others, which come before it.
+/// A place that depends on earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dependent {
+    /// The place.
     pub place: usize,
-    /// Those that it depends on, and how often it has each.
+    /// The places it depends on, with their factors.
     pub on: Vec<(usize, f64)>,
 }
 
-/// Cholesky's decomposition `l l'` of those rows and columns that depend on no others before them.
+/// Cholesky's decomposition `l l'` of those rows and columns that depend on no earlier ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Cholesky {
-    /// Which places of the matrix these are.
+    /// The places of these in the matrix.
     places: Vec<usize>,
-    /// Rows of `l`.
+    /// The rows of `l`.
     lower: Vec<Vec<f64>>,
+    /// The dependent places.
     pub dependent: Vec<Dependent>,
 }
 
 impl Cholesky {
-    /// Of a matrix without negative eigenvalues, in the order of its places. How much of a column is left is compared with
-    /// what it had, so that scales do not matter.
+    /// Decomposes a matrix without negative eigenvalues, in the order of its places. The rest of a
+    /// column is compared with the whole, so that scales do not matter.
     pub fn new(matrix: &Symmetric) -> Self {
         let mut this = Self { places: Vec::new(), lower: Vec::new(), dependent: Vec::new() };
         for place in 0..matrix.order {
@@ -159,17 +169,17 @@ impl Cholesky {
         this
     }
 
-    /// The places that depend on no others.
+    /// Returns the places that depend on no others.
     pub fn places(&self) -> &[usize] {
         &self.places
     }
 
-    /// `x` of `m x = b`, over the places that are left.
+    /// Returns `x` of `m x = b`, over the places that are left.
     pub fn solve(&self, b: &[f64]) -> Vec<f64> {
         self.backward(self.forward(b))
     }
 
-    /// The inverse, over the places that are left.
+    /// Returns the inverse, over the places that are left.
     pub fn inverse(&self) -> Symmetric {
         let order = self.places.len();
         let mut inverse = Symmetric::zero(order);
@@ -183,7 +193,7 @@ impl Cholesky {
         inverse
     }
 
-    /// `l x = b`.
+    /// Solves `l x = b`.
     fn forward(&self, b: &[f64]) -> Vec<f64> {
         let mut x = Vec::with_capacity(b.len() + 1);
         for (row, value) in self.lower.iter().zip(b) {
@@ -193,7 +203,7 @@ impl Cholesky {
         x
     }
 
-    /// `l' x = b`.
+    /// Solves `l' x = b`.
     fn backward(&self, mut b: Vec<f64>) -> Vec<f64> {
         for place in (0..b.len()).rev() {
             let row = &self.lower[place];
@@ -212,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_depends_on_others_is_left_out_and_said_of_what() {
-        // The third column is twice the first less the second.
+        // The third column is twice the first minus the second.
         let rows = [[1.0, 0.5, 1.5], [2.0, -1.0, 5.0], [0.0, 3.0, -3.0], [1.0, 1.0, 1.0]];
         let mut m = Symmetric::zero(3);
         for i in 0..3 {

@@ -1,4 +1,4 @@
-//! Fits against figures from elsewhere, and data that have no fit.
+//! Fits compared with published results, and data that have no fit.
 
 #![allow(clippy::unwrap_used, clippy::needless_range_loop)]
 
@@ -45,7 +45,7 @@ fn assert_near(got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
-/// Numbers that look random, between 0 and 1.
+/// Returns pseudorandom numbers between 0 and 1.
 fn noise(seed: u64) -> impl FnMut() -> f64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move || {
@@ -56,7 +56,7 @@ fn noise(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// Features around 0, and labels of this model.
+/// Returns features around 0, and labels of this model.
 fn random(rows: usize, model: &[f64], seed: u64) -> Vec<Vec<f64>> {
     let mut next = noise(seed);
     let mut columns: Vec<Vec<f64>> =
@@ -70,7 +70,8 @@ fn random(rows: usize, model: &[f64], seed: u64) -> Vec<Vec<f64>> {
     columns
 }
 
-/// The 20 rows of the example in MADlib's documentation of `logregr_train`: treatment, trait anxiety, second attack.
+/// The 20 rows of the example in MADlib's documentation of `logregr_train`: treatment, trait
+/// anxiety, second attack.
 fn patients() -> Vec<Vec<f64>> {
     let anxiety = [70, 80, 50, 60, 40, 65, 75, 80, 70, 60, 65, 50, 45, 35, 40, 50, 55, 45, 50, 60];
     let treatment = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0];
@@ -129,7 +130,7 @@ fn labels_that_features_separate_are_said() {
     assert_eq!((fitted.warnings.as_slice(), fitted.converged), ([Warning::Separated].as_slice(), false));
     assert!(errors(&fitted).iter().all(|error| error.is_nan()) && coefficients(&fitted).iter().all(|c| c.is_finite()));
 
-    // Without a gap, of many rows: the labels of the seed.
+    // Without a gap, with many rows: the labels of the seed.
     let mut columns = random(200_000, &[0.0, 0.0, 0.0, 0.0, 0.0], 5);
     let label =
         |row: usize| 1.0 + 2.0 * columns[0][row] - 3.0 * columns[1][row] + columns[2][row] + 0.5 * columns[3][row];
@@ -202,7 +203,7 @@ fn a_fit_that_ends_too_early_says_so() {
         fitted.warnings
     );
     assert_eq!((fitted.converged, fitted.iterations), (false, 2));
-    // The first iteration has gained nothing that anybody could know of.
+    // The gain of the first iteration is unknown.
     let options = Options { max_iterations: 1, ..Options::default() };
     let fitted = try_fit(&random(1000, &[0.5, 2.0], 29), Intercept::Fitted, options, CHUNK_ROWS).unwrap();
     assert!(matches!(fitted.warnings[..], [Warning::NotConverged { gain: None }]), "{:?}", fitted.warnings);

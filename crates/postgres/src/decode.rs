@@ -1,12 +1,12 @@
-//! Rows of a binary COPY as columns.
+//! Decodes rows of a binary COPY as columns.
 //!
 //! ```text
 //! PGCOPY \n \xff \r \n \0   flags (i32)   length of an extension (i32)   extension
 //! a row:   number of fields (i16)   for each: its length (i32), -1 for NULL, and its bytes
 //! the end: -1 (i16)
 //! ```
-//! PostgreSQL sends a row in a message of its own: nearly all are decoded where they lie, and only what a message leaves unfinished
-//! is kept until the next.
+//! PostgreSQL sends a row in a message of its own: nearly all are decoded in place, and only the
+//! incomplete rest of a message is kept until the next.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use arrow_schema::{DataType, SchemaRef};
 use crate::{Error, Result};
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
-/// Days from 1970 to 2000.
+/// The days from 1970 to 2000.
 const EPOCH_DAYS: i32 = 10_957;
-/// Microseconds from 1970 to 2000.
+/// The microseconds from 1970 to 2000.
 const EPOCH_MICROS: i64 = 10_957 * 86_400 * 1_000_000;
-/// Microseconds of a day: midnight at its end is a time.
+/// The microseconds of a day: midnight at its end is a valid time.
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
-/// Decimal digits in one of a number's.
+/// The decimal digits in one group of a number.
 const GROUP: i32 = 4;
 
-/// Why a value cannot be read.
+/// The reason why a value cannot be read.
 type Refused = &'static str;
 
 const WRONG_LENGTH: Refused = "it has a length that values of its type do not have";
@@ -42,7 +42,7 @@ const TOO_MANY_DIGITS: Refused = "a number with more digits than fit; read it by
 const NO_NUMBER: Refused =
     "NaN or an infinite number, which decimals have not; read it by a view that casts it to double precision";
 
-/// A column that is being put together.
+/// A column under construction.
 enum Column {
     Boolean(BooleanBuilder),
     Int16(Int16Builder),
@@ -177,7 +177,8 @@ impl Column {
     }
 }
 
-/// A number in groups of four digits: how many, the weight of the first, a sign, and digits to be shown, which do not matter.
+/// A number in groups of four digits: their count, the weight of the first, a sign, and a display
+/// scale, which is ignored.
 struct Numeric<'a> {
     groups: &'a [u8],
     weight: i32,
@@ -199,13 +200,14 @@ impl<'a> Numeric<'a> {
         self.groups.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]]))
     }
 
-    /// What the number of all groups has to be multiplied by, as a power of ten, to have `scale` digits behind the point.
+    /// Returns the power of ten by which the number of all groups must be multiplied to have
+    /// `scale` digits behind the point.
     fn exponent(&self, scale: i8) -> i32 {
         GROUP * (self.weight + 1 - (self.groups.len() / 2) as i32) + i32::from(scale)
     }
 }
 
-/// What numbers of 128 and of 256 bits have in common.
+/// The common operations of numbers of 128 and of 256 bits.
 trait Whole: Copy + PartialOrd {
     const ZERO: Self;
 
@@ -264,14 +266,14 @@ impl Whole for i256 {
     }
 }
 
-/// A number's digits with so many of them behind the point, all of them or none.
+/// Returns a number's digits with `scale` of them behind the point. Fails if a digit would be lost.
 fn decimal<T: Whole>(bytes: &[u8], precision: u8, scale: i8) -> std::result::Result<T, Refused> {
     let numeric = Numeric::of(bytes)?;
     let exponent = numeric.exponent(scale);
     let last = (numeric.groups.len() / 2).wrapping_sub(1);
     let mut value = T::ZERO;
     for (place, group) in numeric.groups().enumerate() {
-        // Of the last group, digits that there is no room for have to be zeros.
+        // Digits of the last group beyond the scale must be zeros.
         let (digits, group) = match exponent {
             ..0 if place == last => {
                 let excess = 10_u16.checked_pow(exponent.unsigned_abs()).filter(|_| exponent > -GROUP);
@@ -286,7 +288,7 @@ fn decimal<T: Whole>(bytes: &[u8], precision: u8, scale: i8) -> std::result::Res
         let power = T::power_of_ten(exponent.unsigned_abs());
         value = power.and_then(|power| value.times(power)).ok_or(TOO_MANY_DIGITS)?;
     }
-    // What is larger than any power of ten is no limit.
+    // A precision beyond any power of ten is no limit.
     if T::power_of_ten(precision.into()).is_some_and(|limit| value >= limit) {
         return Err(TOO_MANY_DIGITS);
     }
@@ -305,46 +307,50 @@ pub struct Rows {
     schema: SchemaRef,
     columns: Vec<Column>,
     state: State,
-    /// What a message has left unfinished.
+    /// The incomplete rest of a message.
     rest: Vec<u8>,
     rows: usize,
     bytes: usize,
-    /// For what is said of what is wrong.
+    /// The server, for error messages.
     place: String,
     table: String,
 }
 
-/// What there is to be said about bytes.
+/// An error in the bytes, without its location.
 enum Wrong {
     Format(&'static str),
     Value(usize, Refused),
 }
 
 impl Rows {
-    /// No rows yet of a table in this schema, whose types are those that values of PostgreSQL's get.
+    /// Creates a reader without rows of a table in this schema. Its types are those chosen for
+    /// PostgreSQL's types.
     pub fn new(schema: SchemaRef, place: &str, table: String) -> Self {
         let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
         let (state, rest) = (State::Head, Vec::new());
         Self { schema, columns, state, rest, rows: 0, bytes: 0, place: place.into(), table }
     }
 
-    /// Another COPY begins.
+    /// Begins another COPY.
     pub fn restart(&mut self) {
         self.state = State::Head;
         self.rest.clear();
     }
 
-    /// Rows that wait to be taken.
+    /// Returns the number of rows that wait to be taken.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes of these.
+    /// Returns the bytes of these rows.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Reads a message.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if the bytes are not a COPY, [`Error::Value`] if a value cannot be read.
     pub fn read(&mut self, message: &[u8]) -> Result<()> {
         self.bytes += message.len();
         let read = match self.rest.is_empty() {
@@ -362,7 +368,7 @@ impl Rows {
         read.map_err(|wrong| self.error(wrong))
     }
 
-    /// There is no more of this COPY.
+    /// Ends this COPY. Fails if it is incomplete.
     pub fn end(&mut self) -> Result<()> {
         match self.state == State::Ended && self.rest.is_empty() {
             true => Ok(()),
@@ -370,7 +376,7 @@ impl Rows {
         }
     }
 
-    /// The rows so far.
+    /// Takes the rows so far.
     pub fn take(&mut self) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         let columns = self.columns.iter_mut().map(Column::finish).collect();
@@ -387,7 +393,7 @@ impl Rows {
         }
     }
 
-    /// Reads whole rows; how many bytes these are.
+    /// Reads whole rows. Returns the number of their bytes.
     fn rows_of(&mut self, bytes: &[u8]) -> std::result::Result<usize, Wrong> {
         let mut at = 0;
         if self.state == State::Head {
@@ -406,7 +412,7 @@ impl Rows {
         }
     }
 
-    /// Reads a row, if all of it is there; its length.
+    /// Reads a row, if it is complete. Returns its length.
     fn row(&mut self, bytes: &[u8]) -> std::result::Result<Option<usize>, Wrong> {
         let Some(count) = bytes.get(..2) else { return Ok(None) };
         let count = i16::from_be_bytes([count[0], count[1]]);
@@ -417,7 +423,7 @@ impl Rows {
         if usize::try_from(count) != Ok(self.columns.len()) {
             return Err(Wrong::Format("a row has another number of columns"));
         }
-        // All of it, before any column has a part of it.
+        // Checked as a whole, before any column has a part of it.
         let mut end = 2;
         for _ in 0..self.columns.len() {
             let Some(length) = number(bytes, end) else { return Ok(None) };
@@ -448,7 +454,7 @@ fn number(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The length of what is before the rows, if all of it is there.
+/// Returns the length of the part before the rows, if it is complete.
 fn head(bytes: &[u8]) -> std::result::Result<Option<usize>, Wrong> {
     let there = bytes.len().min(SIGNATURE.len());
     if bytes[..there] != SIGNATURE[..there] {
@@ -509,7 +515,7 @@ mod tests {
         assert!(more.read(&[BYTES, b"\0"].concat()).is_err());
     }
 
-    /// What PostgreSQL 15's numeric_send has for them.
+    /// The bytes that PostgreSQL 15's numeric_send returns.
     #[test]
     fn numbers_are_whole_or_refused() {
         let bytes = |hex: &str| -> Vec<u8> {
@@ -528,7 +534,7 @@ mod tests {
             assert_eq!(decimal::<i128>(&bytes(hex), 38, scale), Ok(expected), "{hex}");
             assert_eq!(decimal(&bytes(hex), 76, scale), Ok(i256::from_i128(expected)), "{hex}");
         }
-        // 12345678 in seven digits, 0.0500 in one behind the point, NaN, and what is cut.
+        // 12345678 in seven digits, 0.0500 with one behind the point, NaN, and truncated bytes.
         assert_eq!(decimal::<i128>(&bytes("000200010000000004d2162e"), 7, 0), Err(TOO_MANY_DIGITS));
         assert_eq!(decimal::<i128>(&bytes("0001ffff0000000201f4"), 38, 1), Err(TOO_MANY_DIGITS));
         assert_eq!(decimal::<i128>(&bytes("00000000c0000000"), 38, 2), Err(NO_NUMBER));

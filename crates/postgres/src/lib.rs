@@ -1,16 +1,19 @@
 //! A PostgreSQL server as a source of rows.
 //!
 //! ```text
-//! Server ── view() ──► View: what one statement reads
-//!   │ idle connections     │ table()   what a table is: its columns, pages and rows, while nobody may change that
-//!   │                      └ reader()  a connection; the first begins the moment that all of them see
-//!   └──────────────────────────────────────► Reader ── batches() ──► COPY (SELECT ...) TO STDOUT (FORMAT binary)
-//!                                                                     a range of pages (`ctid`) at a time ──► RecordBatch
+//! Server ── view() ──► View: the reads of one statement
+//!   │ idle         │ table()   the definition of a table: its columns, pages and rows, which
+//!   │ connections  │           cannot change meanwhile
+//!   │              └ reader()  a connection; the first begins the snapshot that all of them see
+//!   └──► Reader ── batches() ──► COPY (SELECT ...) TO STDOUT (FORMAT binary)
+//!                                a range of pages (`ctid`) at a time ──► RecordBatch
 //! ```
-//! - All that one view reads is of one moment, by however many connections it comes, and after the last change of its tables.
-//! - Values are decoded as PostgreSQL keeps them, without a text between, and each type has one that holds all of its values. What
-//!   has none, such as `infinity` among dates, is an error that names the column; nothing is rounded.
-//! - A connection whose rows nobody wants any more is told to stop, and closed.
+//! - All reads of one view are of one snapshot, through any number of connections, taken after the
+//!   last change of its tables.
+//! - Values are decoded from PostgreSQL's binary form, without text in between, and each type is
+//!   mapped to one that holds all of its values. A value without an equal, such as `infinity` among
+//!   dates, is an error that names the column. No value is rounded.
+//! - A connection whose rows are not wanted any more is cancelled, and closed.
 
 mod decode;
 mod error;

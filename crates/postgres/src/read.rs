@@ -1,4 +1,4 @@
-//! Reading a table: COPY of a selection of it, a range of pages at a time, as batches of columns.
+//! Reads a table: COPY of a selection of it, a range of pages at a time, as batches of columns.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use crate::server::{Connection, Server};
 use crate::table::Table;
 use crate::{Error, Result};
 
-/// A batch has so many rows, or, where these are wide, so many bytes.
+/// The maximum rows of a batch, or, if they are wide, the maximum bytes.
 const BATCH_ROWS: usize = 8192;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// From this version on a range of pages is read without those before it.
+/// The first version that reads a range of pages without those before it.
 const RANGES_SINCE: i32 = 140_000;
 
-/// What is wanted of a table.
+/// The selected part of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Its columns, by their places.
+    /// The columns, by their places.
     pub columns: Vec<usize>,
-    /// A condition, in PostgreSQL's words.
+    /// A condition, in PostgreSQL's SQL.
     pub condition: Option<String>,
-    /// So many rows are enough.
+    /// The maximum number of rows.
     pub limit: Option<u64>,
 }
 
 /// A part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// All of it.
+    /// The whole table.
     All,
-    /// From a page on, up to another one; without one to the end, wherever that is by now.
+    /// From a page on, up to another one; without one to the current end.
     Range(u64, Option<u64>),
 }
 
 impl Pages {
-    /// A table in parts of so many pages, for a server of this version.
+    /// Divides a table into parts of `each` pages, for a server of this version.
     pub fn of(table: &Table, version: i32, each: u64) -> Vec<Self> {
         let each = each.max(1);
         match table.pages {
@@ -66,14 +66,14 @@ impl Pages {
 }
 
 impl Selection {
-    /// The columns, as they come.
+    /// Returns the schema of the selected columns.
     pub fn schema(&self, table: &Table) -> SchemaRef {
         let fields: Vec<_> =
             self.columns.iter().map(|column| Arc::clone(&table.arrow_schema().fields()[*column])).collect();
         Arc::new(Schema::new(fields))
     }
 
-    /// What PostgreSQL is asked for.
+    /// Returns the query for PostgreSQL.
     fn query(&self, table: &Table) -> Result<Query> {
         let columns = self.columns.iter().map(|column| table.sql_of(*column)).collect::<Result<Vec<_>>>()?;
         let limit = self.limit.map(|limit| format!(" LIMIT {limit}")).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Selection {
     }
 }
 
-/// A query but for its pages.
+/// A query without its pages.
 #[derive(Debug)]
 struct Query {
     select: String,
@@ -113,12 +113,12 @@ impl Query {
 /// A connection that reads a table.
 pub struct Reader {
     server: Arc<Server>,
-    /// Gone when this is dropped.
+    /// The connection, until this is dropped.
     connection: Option<Connection>,
     query: Query,
     rows: Rows,
     copy: Option<Pin<Box<CopyOutStream>>>,
-    /// From when it is asked for to its end, also while nothing has come.
+    /// True from the request of a COPY to its end, also before the first message.
     is_copying: bool,
     received: u64,
 }
@@ -147,15 +147,15 @@ impl Reader {
         Ok(Self { server, connection: Some(connection), query, rows, copy: None, is_copying: false, received: 0 })
     }
 
-    /// Bytes that came so far.
+    /// Returns the number of bytes received so far.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Begins to read a part. What came before it and has not been taken comes with it.
+    /// Begins to read a part. Earlier rows that were not taken are returned with it.
     ///
     /// # Errors
-    /// The server refuses.
+    /// If the server refuses.
     pub async fn begin(&mut self, pages: Pages) -> Result<()> {
         let Some(connection) = &self.connection else { return Ok(()) };
         self.rows.restart();
@@ -165,11 +165,11 @@ impl Reader {
         Ok(())
     }
 
-    /// The next rows; `None` when the part that was begun is at its end. What is left then comes with the next part, or by
-    /// [`finish`](Self::finish).
+    /// Returns the next rows, or `None` at the end of the current part. The remaining rows are
+    /// returned with the next part, or by [`finish`](Self::finish).
     ///
     /// # Errors
-    /// The server refuses or is gone, or a value cannot be read.
+    /// If the server refuses or is gone, or a value cannot be read.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(copy) = &mut self.copy {
             match copy.next().await {
@@ -190,10 +190,10 @@ impl Reader {
         Ok(None)
     }
 
-    /// The last rows, if there are any.
+    /// Returns the last rows, if there are any.
     ///
     /// # Errors
-    /// They are no rows.
+    /// If they do not form a batch.
     pub fn finish(mut self) -> Result<Option<RecordBatch>> {
         match self.rows.rows() {
             0 => Ok(None),

@@ -1,7 +1,7 @@
-//! Connections to a server, and transactions that see the same.
+//! Connections to a server, and transactions that share a snapshot.
 //!
-//! A connection that has ended its transaction is kept for the next one. One that is dropped in the middle of something is told to
-//! stop and closed: what it would still send is nobody's.
+//! A connection that has ended its transaction is kept for the next one. A connection that is
+//! dropped during a request is cancelled and closed: its remaining data is discarded.
 
 use std::io;
 use std::str::FromStr;
@@ -20,16 +20,18 @@ use crate::{Error, Result, Selection};
 
 pub use crate::read::Reader;
 
-/// How long the server may take to answer to a connection, if the address does not say.
+/// The timeout of connecting, if the address does not specify one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A statement that takes long keeps connections that do nothing for as long.
+/// Disables the timeout of idle connections, which a long statement keeps idle for as long as it
+/// runs.
 const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
-/// How long a reader waits for a lock that it has already, by another connection: who is before it in the queue waits for that one.
+/// The time that a reader waits for a lock that its view holds already, by another connection: a
+/// transaction before it in the queue waits for the view.
 const LOCK_TIMEOUT_MS: u32 = 1000;
-/// Idle connections that are kept.
+/// The maximum number of idle connections that are kept.
 const MOST_IDLE: usize = 32;
 
-/// A server, and a database of it.
+/// A server, and one of its databases.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
@@ -37,9 +39,10 @@ pub struct Server {
     idle: Mutex<Vec<Connection>>,
 }
 
-/// A connection, and the task that looks after it.
+/// A connection, and its background task.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// The client of the connection.
     pub client: Client,
     task: JoinHandle<()>,
 }
@@ -50,7 +53,7 @@ impl Drop for Connection {
     }
 }
 
-/// The runtime of all connections, one thread: started with the first.
+/// Returns the runtime of all connections, with one thread, which is started on first use.
 fn connections() -> io::Result<&'static Handle> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let start =
@@ -60,8 +63,9 @@ fn connections() -> io::Result<&'static Handle> {
 }
 
 impl Server {
-    /// Of an address: `postgresql://user:password@host:port/database`, or `host=... dbname=...`. A password that it does not have is
-    /// taken from `PGPASSWORD`. Nothing is connected yet.
+    /// Creates a server from an address: `postgresql://user:password@host:port/database`, or
+    /// `host=... dbname=...`. If the address has no password, it is taken from `PGPASSWORD`. Does
+    /// not connect yet.
     ///
     /// # Errors
     /// [`Error::Address`].
@@ -93,7 +97,7 @@ impl Server {
         Ok(Self { config, place, idle: Mutex::default() })
     }
 
-    /// Where it is, for people: without a password.
+    /// Returns the server's address for messages, without a password.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -105,19 +109,20 @@ impl Server {
     async fn connect(&self) -> Result<Connection> {
         let failed = |source| Error::Connect { place: self.place.clone(), source };
         let config = self.config.clone();
-        // A statement's runtime may end with it; its connection is kept for others.
+        // A statement's runtime may end with it, but its connection is kept for others.
         let runtime = connections().map_err(|source| Error::Threads { source })?;
         let connected = runtime.spawn(async move { config.connect(NoTls).await }).await;
         let connected = connected.map_err(|e| Error::Threads { source: io::Error::other(e) })?;
         let (client, connection) = connected.map_err(failed)?;
         let task = runtime.spawn(async move {
-            // A statement that waits for an answer hears of it.
+            // A statement that waits for an answer gets the error.
             let _ = connection.await;
         });
         Ok(Connection { client, task })
     }
 
-    /// A connection that has done this: one that was idle, unless it has been closed meanwhile.
+    /// Returns a connection that has executed `beginning`: an idle one, unless it has been closed
+    /// meanwhile.
     pub(crate) async fn connection(&self, beginning: &str) -> Result<Connection> {
         loop {
             let idle = self.idle().pop();
@@ -136,7 +141,7 @@ impl Server {
 
     /// Ends the transaction of a connection, and keeps it for the next.
     pub(crate) fn give_back(self: &Arc<Self>, connection: Connection) {
-        // Without a runtime it ends here.
+        // Without a runtime the connection is closed.
         let Ok(runtime) = connections() else { return };
         let server = Arc::clone(self);
         runtime.spawn(async move {
@@ -149,24 +154,24 @@ impl Server {
         });
     }
 
-    /// Tells the server that nobody wants what a connection is about to get, and closes it.
+    /// Cancels the request of a connection at the server, and closes it.
     pub(crate) fn stop(connection: Connection) {
         if let Ok(runtime) = connections() {
             let token = connection.client.cancel_token();
             runtime.spawn(async move {
-                // It may be done, or gone: then there is nothing to stop.
+                // The request may be complete, or the server gone: then there is nothing to cancel.
                 let _ = tokio::time::timeout(CONNECT_TIMEOUT, token.cancel_query(NoTls)).await;
             });
         }
         drop(connection);
     }
 
-    /// What a statement reads of it.
+    /// Begins the reads of a statement.
     ///
     /// # Errors
-    /// There is no connection, or the server refuses.
+    /// If there is no connection, or the server refuses.
     pub async fn view(self: &Arc<Self>) -> Result<View> {
-        // Each look at the catalogs sees them as they are: what is locked stays like that.
+        // Each query of the catalogs sees their present state: locked definitions do not change.
         let connection = self.connection(&format!("BEGIN READ ONLY; {PATIENT}")).await?;
         let failed = |source| Error::Server { place: self.place.clone(), source };
         let version = "SELECT pg_catalog.current_setting('server_version_num')::int";
@@ -182,12 +187,13 @@ impl Server {
     }
 }
 
-/// Whether it says that the connection ends: the server does, or somebody has ended this one.
+/// Returns true if the error ends the connection: the server shuts down, or the connection was
+/// terminated.
 fn is_gone(e: &tokio_postgres::Error) -> bool {
     e.code().is_some_and(|code| matches!(code.code(), "57P01" | "57P02" | "57P03") || code.code().starts_with("08"))
 }
 
-/// The last cause.
+/// Returns the last cause.
 fn cause(e: &tokio_postgres::Error) -> String {
     std::iter::successors(std::error::Error::source(e), |e| e.source())
         .last()
@@ -205,42 +211,44 @@ fn place(config: &Config) -> String {
     format!("{user}@{host}{port}/{}", config.get_dbname().unwrap_or(user))
 }
 
-/// What a statement reads of a server: tables that nobody changes the columns of, as of one moment after that is so.
+/// The reads of a statement: tables whose columns cannot change, as of one snapshot taken
+/// afterwards.
 ///
-/// A transaction looks at tables and keeps them locked as readers do. The moment is another one's, which begins when the first
-/// rows are wanted, so that what has become of a table while it was waited for is what is read.
+/// One transaction reads the definitions of tables and keeps them locked as readers do. Another one
+/// owns the snapshot, which begins with the first reader. So changes of a table during the wait for
+/// its lock are visible.
 #[derive(Debug)]
 pub struct View {
     server: Arc<Server>,
-    /// Gone when this is dropped.
+    /// The connection, until this is dropped.
     connection: Option<Connection>,
     version: i32,
-    /// Somebody has asked for something, and has no answer yet.
+    /// True while a request has no answer yet.
     is_asking: AtomicBool,
     moment: OnceCell<Moment>,
 }
 
-/// A transaction whose snapshot others have, too.
+/// A transaction whose snapshot others share.
 #[derive(Debug)]
 struct Moment {
     server: Arc<Server>,
-    /// Gone when this is dropped.
+    /// The connection, until this is dropped.
     connection: Option<Connection>,
     id: String,
 }
 
 impl View {
-    /// Where the server is, for people.
+    /// Returns the server's address for messages.
     pub fn place(&self) -> &str {
         &self.server.place
     }
 
-    /// Whether it is this server's.
+    /// Returns true if the view is this server's.
     pub fn is_of(&self, server: &Arc<Server>) -> bool {
         Arc::ptr_eq(&self.server, server)
     }
 
-    /// The server's version, as it numbers them: 150018 is 15.18.
+    /// Returns the server's version, in its numbering: 150018 is 15.18.
     pub fn version(&self) -> i32 {
         self.version
     }
@@ -256,12 +264,14 @@ impl View {
         Error::Server { place: self.server.place.clone(), source }
     }
 
-    /// What a table is. Nobody changes its columns until this is dropped.
+    /// Returns the definition of a table. Its columns cannot change until the view is dropped.
     ///
     /// # Errors
-    /// [`Error::NoTable`], or the server refuses: it may not be read. Then nothing more can be asked of this.
+    /// [`Error::NoTable`], or if the server refuses: the table may not be readable. Then the view
+    /// accepts no more requests.
     pub async fn table(&self, schema: &str, name: &str) -> Result<Table> {
-        // It may have to wait for somebody who changes the table; who does not wait any more leaves it like this.
+        // The request may wait for a change of the table. If the caller drops it meanwhile, the
+        // flag stays set.
         self.is_asking.store(true, Relaxed);
         let table = Table::of(self, schema, name).await;
         self.is_asking.store(false, Relaxed);
@@ -280,13 +290,13 @@ impl View {
         begun.await
     }
 
-    /// Another connection, to read a table by: all of them see the same.
+    /// Returns another connection, to read a table: all of them see the same snapshot.
     ///
     /// # Errors
-    /// There is no connection, the server refuses, or a column is of a type that cannot be read.
+    /// If there is no connection, the server refuses, or a column is of a type that cannot be read.
     pub async fn reader(&self, table: &Table, selection: &Selection) -> Result<Reader> {
-        // Its id is the server's own word. Whoever stands between this and the table waits for us to end: for them there is no
-        // waiting.
+        // The id is the server's own. A transaction between this one and the table waits for the
+        // view to end: waiting for it would deadlock.
         let beginning = format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; {PATIENT}; \
              SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
@@ -315,14 +325,15 @@ impl Drop for Moment {
     }
 }
 
-/// A statement without the address that it may have in it: of one that attaches, whatever is in quotes, and all of it if nothing
-/// is. Nothing is made of what is between them: an address may be written in more ways than could be looked for.
+/// Replaces the address in a statement. In a statement that attaches, the text between the first
+/// and the last quote is replaced, or all of it if there are no quotes. The text is not parsed: an
+/// address may be written in more ways than a search could cover.
 pub fn without_addresses(text: &str) -> std::borrow::Cow<'_, str> {
     let Some(verb) = attach_at(text) else { return text.into() };
     let rest = &text[verb..];
     let is_quote = |c: char| matches!(c, '\'' | '$');
     let (from, to) = match (rest.find(is_quote), rest.rfind(is_quote)) {
-        // The last may be missing.
+        // The closing quote may be missing.
         (Some(first), Some(last)) if first < last => (first + 1, last),
         (Some(first), _) => (first + 1, rest.len()),
         _ => (0, rest.len()),
@@ -331,7 +342,7 @@ pub fn without_addresses(text: &str) -> std::borrow::Cow<'_, str> {
     format!("{}{space}***{}", &text[..verb + from], &rest[to..]).into()
 }
 
-/// Where the word is over that begins a statement which attaches.
+/// Returns the end of the keyword that begins an attaching statement.
 fn attach_at(text: &str) -> Option<usize> {
     const VERB: &str = "attach";
     let bytes = text.as_bytes();

@@ -1,5 +1,5 @@
-//! What a table of PostgreSQL's is, as its catalogs tell within a transaction that has looked into it: nobody changes its columns
-//! until that ends.
+//! The definition of a PostgreSQL table, from the catalogs, within a transaction that has locked
+//! it: its columns cannot change until the transaction ends.
 
 use std::sync::Arc;
 
@@ -9,55 +9,56 @@ use crate::server::View;
 use crate::types::{Reading, reading};
 use crate::{Error, Result};
 
-/// Kinds of relations that have rows of their own, in pages.
+/// The kinds of relations that have rows of their own, in pages.
 const WITH_PAGES: [&str; 2] = ["r", "m"];
 
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// What PostgreSQL calls its type.
+    /// PostgreSQL's name of its type.
     pub type_name: String,
-    /// Whether texts that are equal have the same bytes: not so under some collations.
+    /// True if equal strings have the same bytes, which some collations do not guarantee.
     pub is_deterministic: bool,
-    /// How it is read; `None` if it cannot be.
+    /// The conversion of its values. `None` if it cannot be read.
     pub(crate) reading: Option<Reading>,
 }
 
-/// A table, view or the like.
+/// A table, a view or a similar relation.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its schema.
+    /// The schema.
     pub schema: String,
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Its columns, in their order.
+    /// The columns, in order.
     pub columns: Vec<Column>,
-    /// Pages that it has, if it can be read by these.
+    /// The number of pages, if it can be read by pages.
     pub pages: Option<u64>,
-    /// Rows that it had when PostgreSQL last counted.
+    /// The number of rows when PostgreSQL last counted.
     pub rows: Option<u64>,
     arrow: SchemaRef,
 }
 
-/// A name as SQL has it.
+/// Returns a name as a quoted SQL identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 impl Table {
-    /// The columns, as they are read. Those that cannot be are texts here, and are refused when somebody reads them.
+    /// Returns the columns, as they are read. Unreadable ones are strings here, and reading them is
+    /// an error.
     pub fn arrow_schema(&self) -> &SchemaRef {
         &self.arrow
     }
 
-    /// As SQL names it.
+    /// Returns the table's qualified SQL name.
     pub fn sql_name(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&self.name))
     }
 
-    /// What PostgreSQL is asked for to get a column.
+    /// Returns the SQL expression that reads a column.
     ///
     /// # Errors
     /// [`Error::Type`].
@@ -78,7 +79,7 @@ impl Table {
              pg_catalog.current_setting('block_size')::int8 \
              FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'm', 'v', 'f', 'p')";
-        // A domain is what it is of; one of a domain is read as text.
+        // A domain is read as its base type; a domain over a domain is read as text.
         const COLUMNS: &str = "SELECT a.attname::text, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, \
              CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END, t.typcategory::text, a.attnotnull, \
              pg_catalog.format_type(a.atttypid, a.atttypmod), coalesce(l.collisdeterministic, true) \
@@ -87,7 +88,8 @@ impl Table {
              WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
         let client = view.client();
         let no_table = || Error::NoTable { place: view.place().into(), schema: schema.into(), name: name.into() };
-        // Its columns are as they are from here on: this takes the lock that readers have, of all that it stands on.
+        // The columns cannot change from here on: this takes the readers' lock, on all relations
+        // that it depends on.
         let look = format!("SELECT FROM {}.{} LIMIT 0", quoted(schema), quoted(name));
         client.batch_execute(&look).await.map_err(|e| match e.code().map(|code| code.code()) {
             Some("42P01" | "3F000") => no_table(),
@@ -99,7 +101,7 @@ impl Table {
         let (has_children, rows): (bool, f64) =
             (relation.try_get(2).map_err(failed)?, relation.try_get(3).map_err(failed)?);
         let (bytes, block): (i64, i64) = (relation.try_get(4).map_err(failed)?, relation.try_get(5).map_err(failed)?);
-        // Of what others have inherited of it, each has pages of its own.
+        // Tables that inherit from it have pages of their own.
         let has_pages = WITH_PAGES.contains(&kind) && !has_children;
         let oid: u32 = relation.try_get(0).map_err(failed)?;
         let (mut columns, mut fields) = (Vec::new(), Vec::new());
@@ -111,7 +113,7 @@ impl Table {
                 (row.try_get(3).map_err(failed)?, row.try_get(4).map_err(failed)?);
             let reading = reading(oid, modifier, category);
             let data_type = reading.as_ref().map_or(arrow_schema::DataType::Utf8View, |r| r.data_type.clone());
-            // Of others than tables nobody sees to it.
+            // PostgreSQL enforces NOT NULL for tables only.
             fields.push(Field::new(&name, data_type, !(is_not_null && matches!(kind, "r" | "p"))));
             columns.push(Column { name, type_name, is_deterministic: row.try_get(6).map_err(failed)?, reading });
         }

@@ -1,19 +1,19 @@
-//! Which type of Arrow's holds all values of one of PostgreSQL's, and how it is asked for.
+//! The Arrow type that holds all values of a PostgreSQL type, and the conversion.
 
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-/// Digits of a number whose type does not say how many it has behind the point.
+/// The digits behind the point of a number whose type does not specify them.
 const FREE_SCALE: i8 = 18;
-/// Digits of a decimal of 128 bits, and of 256.
+/// The digits of a decimal of 128 bits, and of 256.
 const MOST_DIGITS: i32 = 38;
 const MOST_WIDE_DIGITS: i32 = 76;
 
-/// How a column is read.
+/// The conversion of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The type of its values here.
+    /// The Arrow type of its values.
     pub data_type: DataType,
-    /// What its name is cast to in what PostgreSQL is asked for, if to anything.
+    /// The type that it is cast to in the query, if any.
     pub cast: Option<&'static str>,
 }
 
@@ -21,7 +21,8 @@ fn as_it_is(data_type: DataType) -> Option<Reading> {
     Some(Reading { data_type, cast: None })
 }
 
-/// How a column of a type is read, by the type's number, its modifier and its category; `None` for what is not: arrays.
+/// Returns the conversion of a column, by its type's number, its modifier and its category. Returns
+/// `None` for unsupported types: arrays.
 pub(crate) fn reading(oid: u32, modifier: i32, category: &str) -> Option<Reading> {
     match oid {
         16 => as_it_is(DataType::Boolean),
@@ -41,19 +42,20 @@ pub(crate) fn reading(oid: u32, modifier: i32, category: &str) -> Option<Reading
         1184 => as_it_is(DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
         1186 => as_it_is(DataType::Interval(IntervalUnit::MonthDayNano)),
         _ if category == "A" => None,
-        // Characters of a fixed number lose the blanks that mean nothing; jsonb, uuid, enumerations and all others are as
-        // PostgreSQL writes them.
+        // Fixed-length strings lose their insignificant blanks; jsonb, uuid, enumerations and all
+        // others are in PostgreSQL's text form.
         _ => Some(Reading { data_type: DataType::Utf8View, cast: Some("pg_catalog.text") }),
     }
 }
 
-/// A number with so many digits as its modifier says, or with room for most.
+/// Returns the type of a number with the digits of its modifier, or the largest one.
 fn numeric(modifier: i32) -> DataType {
     if modifier < 4 {
         return DataType::Decimal128(38, FREE_SCALE);
     }
     let (precision, scale) = ((modifier - 4) >> 16, (((modifier - 4) & 0x7ff) ^ 1024) - 1024);
-    // Zeros before the point that the type does not keep, or digits behind it that are zeros always.
+    // Zeros before the point that the type does not keep, or digits behind it that are always
+    // zeros.
     let (precision, scale) = match scale {
         ..0 => (precision - scale, 0),
         _ => (precision.max(scale), scale),

@@ -313,8 +313,8 @@ impl Store {
         }
     }
 
-    /// Does the same without a lock, so that a process may open the store for writing meanwhile. A
-    /// store on memory is locked nevertheless.
+    /// Copies a file as [`backup_file`](Self::backup_file) does, without a lock, so that a process
+    /// may open the store for writing meanwhile. A store on memory is locked nevertheless.
     ///
     /// # Errors
     /// Those of [`backup_file`](Self::backup_file).
@@ -326,8 +326,8 @@ impl Store {
         }
     }
 
-    /// Does the same with the store on the file that `open` opens for reading, to an empty medium:
-    /// for simulations.
+    /// Copies as [`backup_live`](Self::backup_live) does, from the file that `open` opens for
+    /// reading to an empty medium: for simulations.
     ///
     /// # Errors
     /// Those of [`backup_live`](Self::backup_live).

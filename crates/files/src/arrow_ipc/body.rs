@@ -1,17 +1,18 @@
 //! The body of a record batch: checked against its schema, decompressed, and laid out anew.
 //!
-//! arrow-ipc slices a body where the metadata points, allocates what a compressed buffer declares,
-//! and asserts that buffers are as long as the rows need. So a walk of the schema comes first
-//! ([`Walk`]), in the order of arrow-ipc's own. It pairs each column with its nodes and buffers, and
-//! says for each buffer where it lies and how many bytes the rows need of it.
+//! arrow-ipc slices a body at the offsets of the metadata, allocates the declared size of a
+//! compressed buffer, and asserts that buffers are as long as the rows need. So a walk of the
+//! schema comes first ([`Walk`]), in the order of arrow-ipc's own. It pairs each column with its
+//! nodes and buffers, and computes the location of each buffer and the number of bytes that the
+//! rows need of it.
 //!
 //! Only the buffers of wanted columns are read. [`Plan::load`] reads or decompresses each into its
 //! place in one new body, and writes a message for it that declares no compression. arrow-ipc
-//! decodes that one, and validates values: offsets, UTF-8, dictionary keys.
+//! decodes that message, and validates values: offsets, UTF-8, dictionary keys.
 //!
-//! Invariant: nothing is allocated before its size is bounded. A decompressed buffer is no larger
-//! than its codec can make of the stored bytes, the buffers lie within the body and the body within
-//! the file, and the account has granted their sum.
+//! Invariant: nothing is allocated before its size is bounded. A decompressed buffer is at most as
+//! large as its codec can produce from the stored bytes. The buffers lie within the body and the
+//! body within the file. The account has granted their sum.
 
 use std::io::Read;
 
@@ -25,57 +26,65 @@ use crate::fault::zeroed;
 use crate::input::read;
 use crate::{Fault, Input, Memory};
 
-/// Arrays have no more rows than this where no buffer bounds them.
+/// The maximum rows of arrays that no buffer bounds.
 const MOST_ROWS: i64 = i32::MAX as i64;
-/// Where buffers begin in a body.
+/// The alignment of buffers in a body.
 const ALIGNMENT: usize = 64;
-/// The bytes before a compressed buffer: its length when it is decompressed.
+/// The bytes before a compressed buffer: its decompressed length.
 const PREFIX_BYTES: usize = 8;
-/// The length that says that a buffer is stored as it is.
+/// The length of a buffer that is stored uncompressed.
 const STORED: i64 = -1;
-/// Bytes that one byte of LZ4 becomes at most.
+/// The maximum bytes that one byte of LZ4 decompresses to.
 const LZ4_RATIO: u64 = 255;
-/// Bytes that one byte of zstd becomes at most: a block of 4 bytes repeats a byte 128 KiB long.
+/// The maximum bytes that one byte of zstd decompresses to: a block of 4 bytes repeats a byte 128
+/// KiB long.
 const ZSTD_RATIO: u64 = 1 << 15;
 
 /// A buffer of a message that is wanted.
 struct Wanted {
-    /// Where it lies in the body, and how long it is there.
+    /// Its offset in the body, and its stored length.
     offset: u64,
     stored: usize,
-    /// The bytes that the rows need, where that is known before the values are. The decoder has
-    /// no more of them: it asserts that a buffer ends with a value.
+    /// The bytes that the rows need, if known before the values. The decoder gets no more of them:
+    /// it asserts that a buffer ends with a value.
     needed: Option<u64>,
 }
 
-/// How a body is decoded.
+/// The plan of decoding a body.
 pub(super) struct Plan {
     rows: i64,
     nodes: Vec<ipc::FieldNode>,
     variadic: Vec<i64>,
-    /// In the order of the message; `None` for buffers of columns that are not wanted.
+    /// In the order of the message. `None` for buffers of columns that are not wanted.
     buffers: Vec<Option<Wanted>>,
     codec: Option<ipc::CompressionType>,
 }
 
 /// A body in memory, and the message that describes it.
 pub(super) struct Loaded {
+    /// The message.
     pub metadata: Vec<u8>,
+    /// The body.
     pub body: Buffer,
 }
 
-/// Where a body lies.
+/// The location of a body.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
+    /// The offset in the file.
     pub offset: u64,
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// Which columns are wanted, by their places.
+/// The wanted columns, by their places, or all.
 pub(super) type Projection<'a> = Option<&'a [usize]>;
 
 impl Plan {
     /// Checks the metadata of a batch against its schema and the length of its body.
+    ///
+    /// # Errors
+    /// [`Fault::Damaged`] or [`Fault::Unsupported`].
     pub fn new(
         batch: ipc::RecordBatch<'_>,
         fields: &Fields,
@@ -115,6 +124,9 @@ impl Plan {
     }
 
     /// Reads the wanted buffers.
+    ///
+    /// # Errors
+    /// If the storage refuses, a buffer is damaged, or the account does not grant the memory.
     pub fn load(
         &self,
         input: &dyn Input,
@@ -151,7 +163,7 @@ impl Plan {
         Ok(Loaded { metadata, body: Buffer::from_vec(body) })
     }
 
-    /// The bytes that a buffer has in memory.
+    /// Returns the bytes of a buffer in memory.
     fn size(&self, buffer: Option<&Wanted>, input: &dyn Input, place: Place) -> Result<u64, Fault> {
         let Some(buffer) = buffer else { return Ok(0) };
         let stored = buffer.stored as u64;
@@ -190,7 +202,7 @@ impl Plan {
         decompress(codec, &packed, target)
     }
 
-    /// The message of the new body.
+    /// Returns the message of the new body.
     fn message(&self, buffers: &[ipc::Buffer], dictionary: Option<(i64, bool)>, body_len: u64) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let nodes = Some(builder.create_vector(&self.nodes));
@@ -239,7 +251,7 @@ fn codec(compression: ipc::BodyCompression<'_>) -> Result<ipc::CompressionType, 
     }
 }
 
-/// The length that is written before a compressed buffer.
+/// Returns the length that is written before a compressed buffer.
 fn declared(input: &dyn Input, at: u64, stored: usize) -> Result<i64, Fault> {
     if stored < PREFIX_BYTES {
         return Err(Fault::Damaged(format!("a compressed buffer of {stored} bytes has no length")));
@@ -249,12 +261,12 @@ fn declared(input: &dyn Input, at: u64, stored: usize) -> Result<i64, Fault> {
     Ok(i64::from_le_bytes(prefix))
 }
 
-/// The bytes that a codec makes of so many at most.
+/// Returns the maximum bytes that a codec produces from `packed` bytes.
 fn most(codec: ipc::CompressionType, packed: u64) -> u64 {
     packed.saturating_mul(if codec == ipc::CompressionType::ZSTD { ZSTD_RATIO } else { LZ4_RATIO })
 }
 
-/// Decompresses into a buffer that is filled exactly.
+/// Decompresses into a buffer, which must be filled exactly.
 fn decompress(codec: ipc::CompressionType, packed: &[u8], target: &mut [u8]) -> Result<(), Fault> {
     let broken = |e: std::io::Error| Fault::Damaged(format!("a compressed buffer: {e}"));
     if target.is_empty() {
@@ -279,7 +291,7 @@ struct Walk<'a> {
     nodes: VectorIter<'a, ipc::FieldNode>,
     buffers: VectorIter<'a, ipc::Buffer>,
     variadic: std::slice::Iter<'a, i64>,
-    /// Unions of messages before version 5 have a validity buffer.
+    /// True for messages before version 5, in which unions have a validity buffer.
     has_union_validity: bool,
     body_len: u64,
     is_wanted: bool,
@@ -293,9 +305,9 @@ struct Node {
 }
 
 impl Walk<'_> {
-    /// Takes the nodes and buffers of a column; gives its rows.
+    /// Takes the nodes and buffers of a column. Returns its rows.
     fn column(&mut self, field: &Field) -> Result<i64, Fault> {
-        // Views have their count before their node.
+        // The buffer count of views precedes their node.
         let views = matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView);
         let more = if views { self.variadic_buffers()? } else { 0 };
         let node = self.node(field)?;
@@ -327,7 +339,7 @@ impl Walk<'_> {
         Ok(rows)
     }
 
-    /// The buffers and children behind a validity buffer.
+    /// Takes the buffers and children behind a validity buffer.
     fn values(&mut self, field: &Field, data_type: &DataType, rows: i64, more: i64) -> Result<(), Fault> {
         let offsets = |width| if rows == 0 { Ok(0) } else { bytes(rows + 1, width) };
         match data_type {
@@ -395,12 +407,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes a buffer of which the rows need so many bytes.
+    /// Takes a buffer of which the rows need `needed` bytes.
     fn buffer(&mut self, needed: u64) -> Result<(), Fault> {
         self.take(Some(needed))
     }
 
-    /// Takes a buffer whose length the values decide.
+    /// Takes a buffer whose length depends on the values.
     fn data(&mut self) -> Result<(), Fault> {
         self.take(None)
     }
@@ -435,7 +447,7 @@ fn bytes(rows: i64, width: u64) -> Result<u64, Fault> {
     rows.unsigned_abs().checked_mul(width).ok_or_else(too_long)
 }
 
-/// The bytes of a value of a type whose values have the same length.
+/// Returns the bytes of a value of a fixed-length type.
 fn width(data_type: &DataType) -> Result<u64, Fault> {
     if let Some(width) = data_type.primitive_width() {
         return Ok(width as u64);

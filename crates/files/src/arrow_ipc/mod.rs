@@ -1,17 +1,17 @@
 //! Arrow's IPC format, as a file with a footer and as a stream.
 //!
-//! arrow-ipc reads both, and trusts them: it allocates the length of a message, a footer or a
-//! compressed buffer before it looks at the bytes, and its conversion of schemas panics. Here the
+//! arrow-ipc reads both, and trusts them: it allocates the declared length of a message, a footer
+//! or a compressed buffer before it reads the bytes, and its conversion of schemas panics. Here the
 //! container is read by position, and every length is checked against the file first. Validation
-//! comes before arrow-ipc rather than around it, for an allocation that fails is an abort, which
-//! nothing can catch.
+//! comes before arrow-ipc rather than around it, because a failed allocation is an abort, which
+//! cannot be caught.
 //!
 //! 1. [`ArrowFile::open`] finds the footer, or the schema that begins a stream ([`schema`]).
-//! 2. [`Batches`] goes through the messages. Each is verified as a flatbuffer, [`body`] checks it
+//! 2. [`Batches`] iterates over the messages. Each is verified as a flatbuffer. [`body`] checks it
 //!    against the schema and loads the buffers of wanted columns.
 //! 3. arrow-ipc's decoder makes arrays of them, and validates their values.
 //!
-//! A file of before Arrow 1.0 has messages of metadata version 4, which are read like others.
+//! A file from before Arrow 1.0 has messages of metadata version 4, which are read like others.
 
 mod body;
 mod schema;
@@ -31,15 +31,15 @@ use self::body::{Place, Plan};
 use crate::input::read;
 use crate::{Fault, Input, Memory};
 
-/// What a file begins and ends with.
+/// The first and last bytes of a file.
 const MAGIC: &[u8] = b"ARROW1";
-/// What a file of Feather's first version begins with.
+/// The first bytes of a file of Feather's first version.
 const FEATHER_MAGIC: &[u8] = b"FEA1";
-/// The footer's length and the magic behind it.
+/// The bytes of the footer's length and the magic behind it.
 const TRAILER_BYTES: u64 = 10;
-/// What a message begins with, unless its writer is older than 0.15.
+/// The first bytes of a message, unless its writer is older than 0.15.
 const CONTINUATION: u32 = u32::MAX;
-/// Metadata of one message, or a footer: a batch of 100,000 columns has some 10 MB.
+/// The maximum metadata of one message, or of a footer: a batch of 100,000 columns has some 10 MB.
 const MOST_METADATA_BYTES: u64 = 256 << 20;
 
 /// A message of a file.
@@ -72,13 +72,13 @@ pub struct ArrowFile {
     container: Container,
 }
 
-/// Which rows of a file are read.
+/// The part of a file that is read.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// The columns, by their places in the schema, in this order; all of them if there is none.
+    /// The columns, by their places in the schema, in this order. `None` for all of them.
     pub columns: Option<Vec<usize>>,
     /// The batches that begin in this range of bytes. A stream is read as a whole by the range that
-    /// begins with the file.
+    /// includes the start of the file.
     pub range: Option<Range<u64>>,
 }
 
@@ -86,7 +86,7 @@ impl ArrowFile {
     /// Reads the footer, or the schema of a stream. Blocks.
     ///
     /// # Errors
-    /// The storage refuses, or the file is not one of Arrow.
+    /// If the storage refuses, or the file is not one of Arrow.
     pub fn open(input: Arc<dyn Input>) -> Result<Self, Fault> {
         let size = input.size()?;
         let mut start = vec![0; MAGIC.len().min(usize::try_from(size).unwrap_or(usize::MAX))];
@@ -136,19 +136,19 @@ impl ArrowFile {
         Ok(Self { input, size, schema, container: Container::Stream { next } })
     }
 
-    /// The columns.
+    /// Returns the columns.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
-    /// The batches of rows. Each blocks when it is asked for.
+    /// Returns the batches of rows. The iterator blocks on each.
     pub fn batches(self, selection: Selection, memory: Box<dyn Memory>) -> Batches {
         let Selection { columns, range } = selection;
         let is_wanted = |block: &Block| range.as_ref().is_none_or(|range| range.contains(&block.offset));
         let queue = match &self.container {
             Container::File { dictionaries, batches } => {
                 let batches: Vec<Block> = batches.iter().copied().filter(is_wanted).collect();
-                // A file's dictionaries hold for all of its batches.
+                // A file's dictionaries are valid for all of its batches.
                 let dictionaries = if batches.is_empty() { Vec::new() } else { dictionaries.clone() };
                 Queue::Blocks(dictionaries.into_iter().chain(batches).collect::<Vec<_>>().into_iter())
             }
@@ -179,8 +179,8 @@ impl Block {
     }
 }
 
-/// Checks a schema that another format has in it: a message, behind its length or not. Bytes that are no message of a
-/// schema have nothing to check.
+/// Checks a schema that is embedded in another format: a message, with or without its length before
+/// it. Bytes that are not a message of a schema need no check.
 pub(crate) fn check_schema(bytes: &[u8]) -> Result<(), Fault> {
     let behind = match (bytes.get(..4).map(word), bytes.get(4..)) {
         (Some(CONTINUATION), Some(rest)) => rest.get(4..).unwrap_or_default(),
@@ -212,7 +212,8 @@ impl Message {
     }
 }
 
-/// The message of a stream at an offset, without its body; `None` where the stream ends.
+/// Returns the message of a stream at an offset, without its body, or `None` at the end of the
+/// stream.
 fn header(input: &dyn Input, offset: u64, size: u64) -> Result<Option<Block>, Fault> {
     let mut at = offset;
     let mut next = || -> Result<Option<u32>, Fault> {
@@ -240,7 +241,7 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |word, byte| (word << 8) | u32::from(*byte))
 }
 
-/// The dictionaries that wanted columns refer to; those of dictionaries' values as well.
+/// Returns the dictionaries that wanted columns refer to, including those of dictionaries' values.
 fn needed_dictionaries(schema: &SchemaRef, columns: Option<&[usize]>) -> HashSet<i64> {
     fn add(field: &Field, ids: &mut HashSet<i64>) {
         #[allow(deprecated, reason = "the ids of a schema that has been read are nowhere else")]
@@ -269,13 +270,13 @@ fn needed_dictionaries(schema: &SchemaRef, columns: Option<&[usize]>) -> HashSet
     ids
 }
 
-/// The messages that are left.
+/// The remaining messages.
 enum Queue {
     Blocks(std::vec::IntoIter<Block>),
     From(u64),
 }
 
-/// The batches of a file, one by one. Ends behind an error.
+/// The batches of a file, one by one. Ends after an error.
 pub struct Batches {
     file: ArrowFile,
     columns: Option<Vec<usize>>,
@@ -288,7 +289,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// The next message, without its body, and where the body lies.
+    /// Returns the next message, without its body, and the location of the body.
     fn next_message(&mut self) -> Result<Option<(Message, Place)>, Fault> {
         let input = self.file.input.as_ref();
         let (block, is_stream) = match &mut self.queue {
@@ -375,7 +376,7 @@ impl Batches {
         Ok(())
     }
 
-    /// The values of a dictionary as the only column of a batch.
+    /// Returns the values of a dictionary as the only column of a batch.
     fn dictionary_fields(&self, id: i64) -> Result<arrow::datatypes::Fields, Fault> {
         #[allow(deprecated, reason = "the ids of a schema that has been read are nowhere else")]
         let fields = self.file.schema.fields_with_dict_id(id);

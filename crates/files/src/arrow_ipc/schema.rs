@@ -1,7 +1,7 @@
-//! What arrow-ipc takes for granted of a schema, checked.
+//! Checks the assumptions of arrow-ipc about a schema.
 //!
-//! `fb_to_schema` has no errors: it panics at a width, a unit or a number of children that no type
-//! has. The flatbuffers verifier bounds depth, tables and strings; the checks here are those of
+//! `fb_to_schema` returns no errors: it panics at an invalid width, unit or number of children. The
+//! flatbuffers verifier bounds depth, tables and strings. The checks here are those of
 //! `arrow_ipc::convert::get_data_type`, type by type, and of the constructors that it calls.
 
 use arrow::datatypes::{DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION};
@@ -12,7 +12,7 @@ use crate::Fault;
 
 type Checked = Result<(), String>;
 
-/// The columns of a schema in a message or a footer.
+/// Returns the columns of a schema in a message or a footer.
 pub(super) fn schema(found: ipc::Schema<'_>) -> Result<Schema, Fault> {
     if found.endianness() != ipc::Endianness::Little {
         return Err(Fault::Unsupported("its numbers are big-endian, and little-endian ones are read".into()));

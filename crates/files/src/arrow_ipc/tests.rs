@@ -1,4 +1,4 @@
-//! Round trips of every type through both containers, and what damage comes to.
+//! Round trips of every type through both containers, and the results of damage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::Unbounded;
 use crate::guard::guarded;
 
-/// Columns of many types, with NULLs.
+/// Returns columns of many types, with NULLs.
 fn batch(rows: usize) -> RecordBatch {
     let texts: Vec<Option<String>> =
         (0..rows).map(|row| (row % 5 != 1).then(|| format!("value {row} that is longer than a view holds"))).collect();

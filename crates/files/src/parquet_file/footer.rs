@@ -12,32 +12,33 @@ use parquet::file::metadata::{
 use super::thrift::{Kind, List, Walk, Walked};
 use crate::{Fault, Memory, arrow_ipc};
 
-/// The footer's length and the magic behind it.
+/// The bytes of the footer's length and the magic behind it.
 pub const FOOTER_TAIL_BYTES: u64 = 8;
-/// Row groups that parquet's reader numbers.
+/// The maximum row groups that parquet's reader can number.
 const MOST_ROW_GROUPS: usize = i16::MAX as usize;
-/// Groups within groups of a schema. A list is two or three.
+/// The maximum nesting of groups in a schema. A list has two or three.
 const MOST_SCHEMA_DEPTH: usize = 128;
-/// Arrays of statistics: least and greatest values, and those of a file while they are compared.
+/// The arrays of statistics: least and greatest values, and those of a file while they are
+/// compared.
 const STATISTICS: u64 = 4;
-/// Digits of a decimal of 16 bytes.
+/// The digits of a decimal of 16 bytes.
 const MOST_DIGITS: i32 = 38;
 /// The header of an empty list of structs.
 const NO_STRUCTS: u8 = 0x0C;
 
-/// Where the footer of a file is.
+/// The location of the footer of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Bytes of the file before it.
+    /// The bytes of the file before it.
     pub offset: u64,
-    /// Its length.
+    /// The number of its bytes.
     pub len: u64,
 }
 
 /// Reads the last bytes of a file of this size.
 ///
 /// # Errors
-/// They are not those of a Parquet file.
+/// If they are not those of a Parquet file.
 pub fn tail(bytes: [u8; FOOTER_TAIL_BYTES as usize], size: u64) -> Result<Tail, Fault> {
     let [a, b, c, d, magic @ ..] = bytes;
     match &magic {
@@ -52,22 +53,23 @@ pub fn tail(bytes: [u8; FOOTER_TAIL_BYTES as usize], size: u64) -> Result<Tail, 
     Ok(Tail { offset, len })
 }
 
-/// What a walk of a footer finds.
+/// The result of a walk of a footer.
 #[derive(Debug, Default)]
 pub(super) struct Outline {
     leaves: usize,
-    /// Where the list of row groups begins and its elements do.
+    /// The start of the list of row groups.
     pub list_at: usize,
+    /// The start of its elements.
     pub groups_from: usize,
     /// The ends of the row groups.
     pub groups: Vec<usize>,
     is_untyped: bool,
 }
 
-/// Decodes the footer of a file of this size. The account holds what the metadata takes.
+/// Decodes the footer of a file of this size. The account holds the memory of the metadata.
 ///
 /// # Errors
-/// The footer is damaged, or points at what the file does not have.
+/// If the footer is damaged, or points outside of the file.
 pub fn footer(bytes: &[u8], size: u64, memory: &mut dyn Memory) -> Result<ParquetMetaData, Fault> {
     let outline = outline(bytes)?;
     let chunks = (outline.leaves as u64).saturating_mul(outline.groups.len() as u64);
@@ -88,8 +90,8 @@ pub fn footer(bytes: &[u8], size: u64, memory: &mut dyn Memory) -> Result<Parque
     Ok(metadata)
 }
 
-/// The bytes of a row, at least. A type of a fixed length has them in a row that is NULL as well, and a row of
-/// statistics for each row group.
+/// Returns the minimum bytes of a row. A fixed-length type takes them in a NULL row as well, and
+/// statistics have a row for each row group.
 fn row_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(item, len) => u64::from(len.unsigned_abs()).saturating_mul(row_bytes(item.data_type())),
@@ -97,13 +99,13 @@ fn row_bytes(data_type: &DataType) -> u64 {
         DataType::Struct(fields) => {
             fields.iter().map(|field| row_bytes(field.data_type())).fold(0, u64::saturating_add)
         }
-        // Others hardly matter.
+        // Other types are insignificant.
         _ => 1,
     }
 }
 
-/// That the Arrow schema in a footer is one. Parquet's reader converts it by arrow-ipc, and ignores one that is no
-/// message.
+/// Checks the Arrow schema in a footer. Parquet's reader converts it by arrow-ipc, and ignores
+/// bytes that are not a message.
 fn check_arrow_schema(metadata: &ParquetMetaData) -> Result<(), Fault> {
     let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     for text in pairs.filter(|pair| pair.key == ARROW_SCHEMA_META_KEY).filter_map(|pair| pair.value.as_ref()) {
@@ -133,7 +135,7 @@ pub(super) fn outline(bytes: &[u8]) -> Result<Outline, Fault> {
 /// Counts the leaves of a schema, and bounds its depth.
 fn schema(walk: &mut Walk<'_>, outline: &mut Outline) -> Walked<Result<(), Fault>> {
     let list = walk.list()?;
-    // The children that are missing of each group that is open.
+    // The number of missing children of each open group.
     let mut open: Vec<i64> = Vec::new();
     let mut depth = Ok(());
     for _ in 0..list.len {
@@ -198,7 +200,7 @@ fn decoded(bytes: &[u8], outline: &Outline) -> Result<ParquetMetaData, Fault> {
     Ok(ParquetMetaDataBuilder::new(first.file_metadata().clone()).set_row_groups(all).build())
 }
 
-/// The metadata with the rows of its row groups, where a writer has left the file's at 0.
+/// Returns the metadata with the rows of its row groups, if a writer has left the file's at 0.
 fn with_rows(metadata: ParquetMetaData) -> ParquetMetaData {
     let file = metadata.file_metadata();
     let rows = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).fold(0, i64::saturating_add);
@@ -216,7 +218,7 @@ fn with_rows(metadata: ParquetMetaData) -> ParquetMetaData {
     ParquetMetaDataBuilder::new(file).set_row_groups(metadata.row_groups().to_vec()).build()
 }
 
-/// The header of a list of so many structs.
+/// Returns the header of a list of `len` structs.
 pub(super) fn list_header(len: usize) -> Vec<u8> {
     match u8::try_from(len) {
         Ok(len @ 0..=14) => vec![(len << 4) | NO_STRUCTS],
@@ -232,7 +234,7 @@ pub(super) fn list_header(len: usize) -> Vec<u8> {
     }
 }
 
-/// That all that a footer points at lies in a file of this size.
+/// Checks that all locations in a footer lie in a file of this size.
 fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), Fault> {
     let file_rows = metadata.file_metadata().num_rows();
     let mut rows = 0_i64;
@@ -253,7 +255,7 @@ fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), Fault> {
     }
 }
 
-/// What is wrong with a column chunk.
+/// Returns the error of a column chunk, if any.
 fn column_fault(column: &ColumnChunkMetaData, rows: i64, size: u64) -> Option<String> {
     let within = |what: &str, offset: i64, len: i64| {
         let end = u64::try_from(offset).ok().zip(u64::try_from(len).ok());
@@ -277,8 +279,8 @@ fn column_fault(column: &ColumnChunkMetaData, rows: i64, size: u64) -> Option<St
         .or_else(|| statistics_fault(column))
 }
 
-/// What is wrong with the statistics of a column of decimals. Parquet's reader asserts that their bytes are as few as the
-/// decimal has room for, and that there are some.
+/// Returns the error of the statistics of a decimal column, if any. Parquet's reader asserts that
+/// they have at least one byte, and at most as many as fit in the decimal.
 fn statistics_fault(column: &ColumnChunkMetaData) -> Option<String> {
     let (statistics, descriptor) = (column.statistics()?, column.column_descr());
     let is_decimal = matches!(descriptor.logical_type_ref(), Some(LogicalType::Decimal(_)))

@@ -1,11 +1,11 @@
-//! The page index of a file: the places of a column chunk's pages, and the least and greatest value
-//! of each.
+//! The page index of a file: the locations of a column chunk's pages, and the least and greatest
+//! value of each.
 //!
-//! Parquet's reader subtracts the offset of a chunk from that of its first page, and the first row of
-//! a page from that of the next. DataFusion looks up the least value of a page by the page's number.
-//! So indexes are checked as bytes before a reader has them, or as they were read with the footer. The
-//! check requires for each column chunk
-//! 1. pages in the order of the file, one behind another and within the chunk,
+//! Parquet's reader subtracts the offset of a chunk from that of its first page, and the first row
+//! of a page from that of the next. DataFusion looks up the least value of a page by the page's
+//! number. So indexes are checked as bytes before a reader gets them, or as they were read with the
+//! footer. The check requires for each column chunk:
+//! 1. pages in the order of the file, without overlap and within the chunk,
 //! 2. rows in ascending order, from 0 to at most those of the row group,
 //! 3. as many entries in each list of a column index as there are pages.
 
@@ -19,10 +19,10 @@ use super::pages::size_of_page;
 use super::thrift::{Kind, Walk, Walked};
 use crate::Fault;
 
-/// Checks the page indexes that lie in `bytes`, which are those of the file from `start` on.
+/// Checks the page indexes in `bytes`, which are those of the file from `start` on.
 ///
 /// # Errors
-/// An index points at what its column chunk cannot have.
+/// If an index points outside of its column chunk.
 pub fn check_indexes(metadata: &ParquetMetaData, start: u64, bytes: &[u8]) -> Result<(), Fault> {
     let part = |offset: Option<i64>, len: Option<i32>| {
         let from = usize::try_from(u64::try_from(offset?).ok()?.checked_sub(start)?).ok()?;
@@ -42,13 +42,13 @@ pub fn check_indexes(metadata: &ParquetMetaData, start: u64, bytes: &[u8]) -> Re
 /// Checks the page indexes that were read with a footer.
 ///
 /// # Errors
-/// An index points at what its column chunk cannot have.
+/// If an index points outside of its column chunk.
 pub fn check_read_indexes(metadata: &ParquetMetaData) -> Result<(), Fault> {
     let Some(indexes) = metadata.offset_index() else { return Ok(()) };
     each_chunk(metadata, |chunk, (group, column)| {
         let Some(index) = indexes.get(group).and_then(|columns| columns.get(column)) else { return Ok(()) };
         let locations = index.page_locations();
-        // Without an index the chunk has an empty one.
+        // A chunk without an index has an empty one.
         if chunk.column.offset_index_offset().is_some() {
             chunk.check(locations.iter().map(Location::from))?;
         }
@@ -61,7 +61,7 @@ pub fn check_read_indexes(metadata: &ParquetMetaData) -> Result<(), Fault> {
     })
 }
 
-/// Calls with each column chunk, its row group and its column.
+/// Calls `check` for each column chunk, with its row group and its column.
 fn each_chunk(
     metadata: &ParquetMetaData,
     mut check: impl FnMut(&Chunk<'_>, (usize, usize)) -> Result<(), String>,
@@ -83,7 +83,7 @@ struct Chunk<'m> {
     rows: i64,
 }
 
-/// The place of a page.
+/// The location of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Location {
     offset: i64,
@@ -119,7 +119,7 @@ impl Location {
     }
 }
 
-/// The pages of an offset index.
+/// Returns the pages of an offset index.
 fn locations(bytes: &[u8]) -> Walked<Vec<Location>> {
     let mut locations = Vec::new();
     Walk::new(bytes).fields(|walk, id, kind| {
@@ -136,7 +136,7 @@ fn locations(bytes: &[u8]) -> Walked<Vec<Location>> {
 }
 
 impl Chunk<'_> {
-    /// Checks the places of all pages of this chunk, and counts the pages.
+    /// Checks the locations of all pages of this chunk. Returns the number of pages.
     fn check(&self, locations: impl IntoIterator<Item = Location>) -> Result<usize, String> {
         let (rows, (start, len)) = (self.rows, self.column.byte_range());
         let (mut end, mut row, mut pages) = (start, 0, 0);
@@ -159,13 +159,13 @@ impl Chunk<'_> {
     }
 }
 
-/// Checks the lists of a column index: which pages are null, the least values, the greatest, and the
-/// numbers of nulls.
+/// Checks the lists of a column index: null pages, the least values, the greatest, and the numbers
+/// of nulls.
 fn check_ends(pages: usize, bytes: &[u8]) -> Result<(), String> {
     let mut wrong = None;
     let walked = Walk::new(bytes).fields(|walk, id, kind| {
         if kind == Kind::List && matches!(id, 1..=3 | 5) {
-            // Looked at, and left to be passed over.
+            // Only the header is read here: the walk skips the list.
             let len = walk.clone().list()?.len;
             wrong = wrong.or((len != pages).then_some((id, len)));
         }

@@ -1,11 +1,12 @@
 //! The headers of pages.
 //!
-//! A page declares its length in the file, and the size that it has when it is decompressed, which
-//! parquet's reader reserves. The check bounds the size by what the codec can make of the bytes,
-//! and sums what a reader of the chunk holds at a time: a dictionary and one page of data. It also
-//! compares a page with the checksum in its header, which Spark writes: parquet's reader does not.
+//! A page declares its length in the file, and its decompressed size, which parquet's reader
+//! reserves. The check bounds the size by the maximum that the codec can produce from the bytes. It
+//! sums the memory that a reader of the chunk holds at a time: a dictionary and one page of data.
+//! It also compares a page with the checksum in its header, which Spark writes: parquet's reader
+//! does not.
 //!
-//! A header that cannot be walked is left to parquet's reader, which has an error for it.
+//! A header that cannot be walked is left to parquet's reader, which returns an error for it.
 
 use std::ops::Range;
 
@@ -16,16 +17,17 @@ use super::thrift::{Kind, Walk, Walked};
 use crate::input::read;
 use crate::{Fault, Input};
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, Default)]
 struct Header {
     kind: i64,
     uncompressed: i64,
     compressed: i64,
-    /// The checksum of the page as it is in the file, if its writer made one.
+    /// The checksum of the page as stored in the file, if its writer made one.
     crc: Option<i64>,
     dictionary_values: Option<i64>,
-    /// The bytes of definition and repetition levels in a page of version 2. They are not compressed.
+    /// The bytes of definition and repetition levels in a page of version 2. They are not
+    /// compressed.
     levels: [i64; 2],
     /// The values of a page of version 1, NULLs included.
     values: i64,
@@ -73,7 +75,7 @@ impl Header {
     }
 }
 
-/// The numbers that are fields of a struct; 0 for one that is not there.
+/// Returns the numeric fields of a struct, with 0 for a missing one.
 fn numbers<const N: usize>(walk: &mut Walk<'_>, fields: [i64; N]) -> Walked<[i64; N]> {
     let mut numbers = [0; N];
     walk.fields(|walk, id, kind| {
@@ -86,30 +88,31 @@ fn numbers<const N: usize>(walk: &mut Walk<'_>, fields: [i64; N]) -> Walked<[i64
     Ok(numbers)
 }
 
-/// The size of a page, or of a part of it. Parquet's reader has sizes in 32 bits.
+/// Returns the size of a page, or of a part of it, or `None` if it is invalid. Parquet's reader has
+/// sizes in 32 bits.
 pub(super) fn size_of_page(bytes: i64) -> Option<u64> {
     i32::try_from(bytes).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
 
-/// What a reader of pages holds at a time.
+/// The memory that a reader of pages holds at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageMemory {
-    /// The dictionary.
+    /// The bytes of the dictionary.
     pub dictionary_bytes: u64,
-    /// The values of the dictionary.
+    /// The number of values of the dictionary.
     pub dictionary_values: u64,
-    /// The largest page of data.
+    /// The bytes of the largest page of data.
     pub data_bytes: u64,
-    /// A page is one of keys, and no dictionary came before it.
+    /// True if a page has keys, and no dictionary came before it.
     lacks_dictionary: bool,
     has_dictionary: bool,
 }
 
 impl PageMemory {
-    /// Requires the dictionary of the pages, where they are all pages of a column chunk.
+    /// Checks that the pages have their dictionary, if they are all pages of a column chunk.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn with_dictionary(self) -> Result<Self, Fault> {
         match self.lacks_dictionary {
             true => Err(Fault::damaged("a page refers to a dictionary, and there is none before it")),
@@ -120,7 +123,7 @@ impl PageMemory {
 
 /// A page behind its header.
 struct Found {
-    /// Its bytes, counted from the header on.
+    /// Its byte range, counted from the header.
     body: Range<usize>,
     crc: Option<i64>,
 }
@@ -140,17 +143,17 @@ impl Found {
 /// Checks the pages of a column chunk.
 #[derive(Clone, Debug)]
 pub struct PageCheck {
-    /// The column's, for messages.
+    /// The column's path, for messages.
     path: String,
     compression: Compression,
-    /// The least bytes that a value of a dictionary takes.
+    /// The minimum bytes of a dictionary value.
     value_bytes: i64,
     /// The bits of a definition level, and of a repetition level.
     level_bits: [u64; 2],
 }
 
 impl PageCheck {
-    /// The check of pages of this column chunk.
+    /// Creates the check for pages of this column chunk.
     pub fn new(column: &ColumnChunkMetaData) -> Self {
         let value_bytes = match column.column_type() {
             Type::BOOLEAN => 0,
@@ -166,10 +169,10 @@ impl PageCheck {
         Self { path: column.column_path().to_string(), compression: column.compression(), value_bytes, level_bits }
     }
 
-    /// Checks the pages that some bytes begin with and go on with.
+    /// Checks the consecutive pages at the start of some bytes.
     ///
     /// # Errors
-    /// A page declares what its bytes cannot be.
+    /// If a page declares a size that its bytes cannot have.
     pub fn pages(&self, bytes: &[u8]) -> Result<PageMemory, Fault> {
         self.of_bytes(bytes).map_err(|fault| self.named(fault))
     }
@@ -177,7 +180,7 @@ impl PageCheck {
     fn of_bytes(&self, bytes: &[u8]) -> Result<PageMemory, Fault> {
         let (mut memory, mut rest) = (PageMemory::default(), bytes);
         while let Some(page) = self.next(rest, &mut memory)? {
-            // One that goes on behind the bytes is an error of parquet's reader.
+            // A page that continues behind the bytes is an error of parquet's reader.
             let (Some(body), Some(next)) = (rest.get(page.body.clone()), rest.get(page.body.end..)) else { break };
             page.check(body)?;
             rest = next;
@@ -185,10 +188,10 @@ impl PageCheck {
         Ok(memory)
     }
 
-    /// Checks the pages of a chunk in a file, of which it reads the headers, and pages with checksums.
+    /// Checks the pages of a chunk in a file. Reads only the headers, and the pages with checksums.
     ///
     /// # Errors
-    /// A page declares what its bytes cannot be.
+    /// If a page declares a size that its bytes cannot have.
     pub fn chunk(&self, input: &dyn Input, start: u64, len: u64) -> Result<PageMemory, Fault> {
         self.of_file(input, start, len).map_err(|fault| self.named(fault))
     }
@@ -214,7 +217,7 @@ impl PageCheck {
         memory.with_dictionary()
     }
 
-    /// Checks the header of the page that some bytes begin with; `None` if there is none.
+    /// Checks the header of the page at the start of some bytes. Returns `None` if there is none.
     fn next(&self, bytes: &[u8], memory: &mut PageMemory) -> Result<Option<Found>, Fault> {
         let mut walk = Walk::new(bytes);
         let Ok(header) = Header::walk(&mut walk) else { return Ok(None) };
@@ -276,7 +279,7 @@ impl PageCheck {
         Ok(())
     }
 
-    /// Bytes that one byte becomes at most.
+    /// Returns the maximum bytes that one byte decompresses to.
     fn ratio(&self) -> u64 {
         match self.compression {
             Compression::UNCOMPRESSED => 1,
@@ -284,7 +287,7 @@ impl PageCheck {
             Compression::SNAPPY => 64,
             Compression::LZ4 | Compression::LZ4_RAW => 255,
             Compression::GZIP(_) => 1032,
-            // A few bits copy as much as one likes: what a page declares is asked of the account.
+            // A few bits copy any number of bytes: the account limits the declared size.
             Compression::BROTLI(_) => u64::MAX,
             // Blocks that repeat a byte.
             _ => 1 << 15,
@@ -292,7 +295,8 @@ impl PageCheck {
     }
 }
 
-/// Pages without values compress to a few bytes of framing, and some writers declare these otherwise.
+/// Pages without values compress to a few bytes of framing, which some writers do not declare
+/// exactly.
 const SLACK_BYTES: u64 = 1 << 10;
-/// Enough of a page for its header, which has the least and the greatest value in it.
+/// Sufficient for the header of a page, which has the least and the greatest value in it.
 const MOST_HEADER_BYTES: u64 = 16 << 10;

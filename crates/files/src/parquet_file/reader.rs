@@ -1,4 +1,4 @@
-//! A Parquet file that is read front to back, with everything checked before.
+//! Reads a Parquet file front to back, after all checks.
 
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::{FOOTER_TAIL_BYTES, PageCheck, PageMemory, footer, tail};
 use crate::input::read;
 use crate::{Fault, Input, Memory};
 
-/// A file as parquet's reader asks for it.
+/// A file in the form that parquet's reader expects.
 pub struct Chunks {
     input: Arc<dyn Input>,
     size: u64,
 }
 
-/// Opens a file. The account holds what the largest row group needs, from now on.
+/// Opens a file. From now on the account holds the memory of the largest row group.
 ///
 /// # Errors
-/// The file is damaged, or is no Parquet file.
+/// If the file is damaged, or is not a Parquet file.
 pub fn open(input: Arc<dyn Input>, memory: &mut dyn Memory) -> Result<ParquetRecordBatchReaderBuilder<Chunks>, Fault> {
     let (metadata, size) = read_footer(input.as_ref(), memory)?;
     let held = check_pages(input.as_ref(), &metadata)?;
@@ -32,10 +32,10 @@ pub fn open(input: Arc<dyn Input>, memory: &mut dyn Memory) -> Result<ParquetRec
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(Chunks { input, size }, metadata))
 }
 
-/// The footer of a file, and the file's size.
+/// Reads the footer of a file, and the file's size.
 ///
 /// # Errors
-/// The file is damaged, or is no Parquet file.
+/// If the file is damaged, or is not a Parquet file.
 pub fn read_footer(input: &dyn Input, memory: &mut dyn Memory) -> Result<(ParquetMetaData, u64), Fault> {
     let size = input.size()?;
     let short = || Fault::damaged("it is too short for a footer");
@@ -46,7 +46,7 @@ pub fn read_footer(input: &dyn Input, memory: &mut dyn Memory) -> Result<(Parque
     Ok((footer(&bytes, size, memory)?, size))
 }
 
-/// Checks all pages; gives what a reader of the largest row group holds at a time.
+/// Checks all pages. Returns the bytes that a reader of the largest row group holds at a time.
 fn check_pages(input: &dyn Input, metadata: &ParquetMetaData) -> Result<u64, Fault> {
     let mut most = 0;
     for group in metadata.row_groups() {

@@ -1,4 +1,4 @@
-//! Footers and pages as writers make them, and what damage comes to.
+//! Footers and pages as writers make them, and the results of damage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn file(rows: i32, compression: Compression, group_rows: usize) -> Vec<u8> {
     let properties =
         WriterProperties::builder().set_compression(compression).set_max_row_group_row_count(Some(group_rows));
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties.build())).unwrap();
-    // The writer cuts a batch into row groups by recursion.
+    // The writer divides a batch into row groups by recursion.
     for from in (0..rows as usize).step_by(group_rows) {
         writer.write(&batch.slice(from, group_rows.min(rows as usize - from))).unwrap();
     }
@@ -44,7 +44,7 @@ fn footers_of_any_number_of_row_groups_are_read() {
         assert_eq!(found.num_row_groups(), rows as usize / group_rows);
         assert_eq!(found.row_groups().iter().map(|group| group.num_rows()).sum::<i64>(), i64::from(rows));
     }
-    // Its own writer makes no more of them: the row group of one row is there again and again.
+    // Parquet's writer makes no more of them: the row group of one row is repeated.
     let bytes = file(1, Compression::UNCOMPRESSED, 1);
     let size = bytes.len() as u64;
     let Tail { offset, len } = tail(bytes[bytes.len() - 8..].try_into().unwrap(), size).unwrap();
@@ -68,7 +68,7 @@ fn footers_are_bounded() {
         assert!(footer_of(&damaged).unwrap_err().to_string().contains("declares"), "{len}");
     }
     assert!(footer_of(&bytes[..size - 1]).unwrap_err().to_string().contains("PAR1"));
-    // A list of row groups that is said to have two thousand million.
+    // A list of row groups that declares 2^31 - 1 elements.
     let huge = [0x15, 2, 0x39, 0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07];
     assert!(footer(&huge, 100, &mut Unbounded).unwrap_err().to_string().contains("more elements"));
     // A schema of groups, each with one child.
@@ -112,14 +112,15 @@ fn pages_declare_what_their_bytes_can_be() {
     }
     let metadata = footer_of(&file(10, Compression::SNAPPY, 10)).unwrap();
     let check = PageCheck::new(metadata.row_group(0).column(0));
-    // A page of 10 bytes that is said to become 2 GB, and a dictionary of 10 bytes with 2^30 values.
+    // A page of 10 bytes that declares 2 GB decompressed, and a dictionary of 10 bytes with 2^30
+    // values.
     let bomb = [0x15, 0, 0x15, 0xFE, 0xFF, 0xFF, 0xFF, 0x0F, 0x15, 20, 0];
     assert!(check.pages(&bomb).unwrap_err().to_string().contains("2147483647"));
     let values = [0x15, 4, 0x15, 20, 0x15, 20, 0x4C, 0x15, 0x80, 0x80, 0x80, 0x80, 0x08, 0, 0];
     assert!(check.pages(&values).unwrap_err().to_string().contains("1073741824 values"));
 }
 
-/// Files that made parquet's reader panic, by what their headers say.
+/// Files that made parquet's reader panic, with the error of their headers.
 #[test]
 fn headers_that_no_page_has_are_errors() {
     for (name, reason) in [
@@ -137,12 +138,13 @@ fn headers_that_no_page_has_are_errors() {
     }
 }
 
-/// The footer of a file with its page indexes.
+/// Reads the footer of a file with its page indexes.
 fn with_indexes(bytes: bytes::Bytes) -> Result<ParquetMetaData, parquet::errors::ParquetError> {
     ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required).parse_and_finish(&bytes)
 }
 
-/// Each byte of a page index is damaged. The check refuses it, or parquet's reader gives rows or an error.
+/// Each byte of a page index is damaged. The check refuses it, or parquet's reader returns rows or
+/// an error.
 #[test]
 fn indexes_point_into_their_chunks() {
     for name in ["index-before-its-chunk.parquet", "index-behind-its-chunk.parquet"] {

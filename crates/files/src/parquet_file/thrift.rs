@@ -1,12 +1,12 @@
-//! Thrift's compact protocol, as far as footers and page headers need it to be walked.
+//! Thrift's compact protocol, as far as needed to walk footers and page headers.
 //!
-//! A walk allocates nothing. Every count is checked against the bytes that are left, and structs
-//! within structs against [`MOST_DEPTH`].
+//! A walk allocates nothing. Every count is checked against the bytes that are left, and nested
+//! structs against [`MOST_DEPTH`].
 
-/// Structs, lists and maps within each other. Parquet's own have six levels.
+/// The maximum nesting of structs, lists and maps. Parquet's own have six levels.
 const MOST_DEPTH: u8 = 32;
 
-/// Why bytes are not of the protocol.
+/// The reason why bytes are not of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} at byte {at}")]
 pub(super) struct Broken {
@@ -52,6 +52,7 @@ impl Kind {
 pub(super) struct List {
     /// `None` for the empty lists of some writers.
     pub kind: Option<Kind>,
+    /// The number of elements.
     pub len: usize,
 }
 
@@ -63,11 +64,12 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    /// Begins a walk.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// The bytes before the next value.
+    /// Returns the number of bytes before the next value.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -103,13 +105,13 @@ impl<'a> Walk<'a> {
         self.broken("a number of more than 64 bits")
     }
 
-    /// A number, of whatever width.
+    /// Reads a number of any width.
     pub fn integer(&mut self) -> Walked<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The header of a list whose elements fit in what is left.
+    /// Reads the header of a list. Fails if the list has more elements than bytes are left.
     pub fn list(&mut self) -> Walked<List> {
         let header = self.byte()?;
         let len = match header >> 4 {
@@ -126,7 +128,8 @@ impl<'a> Walk<'a> {
         Ok(List { kind, len: len as usize })
     }
 
-    /// Calls with each field of a struct, whose value it takes or leaves to be skipped.
+    /// Calls `with` for each field of a struct. It returns true if it has read the value, otherwise
+    /// the value is skipped.
     pub fn fields(&mut self, mut with: impl FnMut(&mut Self, i64, Kind) -> Walked<bool>) -> Walked<()> {
         let mut id = 0;
         loop {
@@ -194,13 +197,13 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Passes over an element of a list.
+    /// Skips an element of a list.
     pub fn skip_element(&mut self, kind: Kind) -> Walked<()> {
         self.skip(kind, MOST_DEPTH, Within::List)
     }
 }
 
-/// Where a value is.
+/// The container of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Struct,

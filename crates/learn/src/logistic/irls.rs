@@ -8,25 +8,26 @@ use crate::statistic::normal_p_value;
 use crate::symmetric::{Cholesky, Dependent, Symmetric};
 use crate::{Error, Family, MOST_FEATURES, Pass, Result};
 
-/// A step is halved so often, and no more.
+/// The maximum number of times that a step is halved.
 const MOST_HALVINGS: u32 = 12;
-/// What the rounding of a sum may make of a log-likelihood.
+/// The relative rounding error of a log-likelihood.
 const ROUNDING: f64 = 1e-13;
-/// A last step that changes the logit of some row by so much does not end near a maximum.
+/// A last step that changes the logit of some row by this much does not end near a maximum.
 const FAR: f64 = 0.5;
-/// Others inflate the variance of a coefficient by so much: it depends on them but for some last digits.
+/// The inflation of a coefficient's variance from which the feature depends on others except for
+/// its last digits.
 const NEARLY_COLLINEAR: f64 = 1e6;
-/// Far from a maximum Newton's method gains a steady part of what it gained before. With features that separate labels, it
-/// does so for ever, and with others for some iterations.
+/// Far from a maximum Newton's method gains a steady fraction of its previous gain. It does so
+/// forever if the features separate the labels, and for some iterations otherwise.
 const STEADY: std::ops::Range<f64> = 0.1..1.0;
 const STEADY_ITERATIONS: u32 = 6;
 
-/// What is to be done after a pass.
+/// The next action after a pass.
 #[derive(Debug)]
 pub enum Next {
     /// Another pass, at [`Irls::pass`].
     Pass,
-    /// Nothing: this is the model.
+    /// None: this is the model.
     Done(Box<Fit>),
 }
 
@@ -37,19 +38,20 @@ pub struct Fit {
     pub intercept: Option<Term>,
     /// The features' terms, in order.
     pub terms: Vec<Term>,
-    /// Of all rows.
+    /// The log-likelihood of all rows.
     pub log_likelihood: f64,
-    /// That of a model with nothing but an intercept; of none at all, for a model without.
+    /// The log-likelihood of a model with only an intercept, or of an empty model without one.
     pub null_log_likelihood: f64,
-    /// The square root of the information's largest eigenvalue by its smallest, in the features' own units.
+    /// The square root of the ratio of the information's largest to its smallest eigenvalue, in the
+    /// features' own units.
     pub condition_number: f64,
-    /// Passes that were no halved steps.
+    /// The number of passes without halved steps.
     pub iterations: u32,
-    /// Whether the last iteration gained less than the tolerance.
+    /// True if the last iteration gained less than the tolerance.
     pub converged: bool,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// What has to be known about it.
+    /// Warnings about the model.
     pub warnings: Vec<Warning>,
 }
 
@@ -60,16 +62,16 @@ pub struct Irls {
     scaling: Scaling,
     rows: u64,
     null_log_likelihood: f64,
-    /// Where the next pass is to be.
+    /// The point of the next pass.
     here: Vec<f64>,
-    /// Where the last good one was, and what was known there.
+    /// The last good point, and the results there.
     last: Option<Last>,
-    /// What is left out, of which the first pass decides.
+    /// The terms that are left out, which the first pass determines.
     dependent: Vec<Dependent>,
     warnings: Vec<Warning>,
     iterations: u32,
     halvings: u32,
-    /// Iterations, one after the other, that gained a steady part of what the one before did.
+    /// The number of successive iterations that gained a steady fraction of the previous gain.
     steady: u32,
     gain: f64,
 }
@@ -82,10 +84,11 @@ struct Last {
 }
 
 impl Irls {
-    /// Of rows of which this is known: labels are 0 or 1.
+    /// Creates a fit of rows with these statistics. Labels are 0 or 1.
     ///
     /// # Errors
-    /// What can be said without a pass: too few rows, one label only, values out of range, senseless options.
+    /// [`Error::NoRows`], [`Error::FewRows`], [`Error::OneClass`], [`Error::Option`] for invalid
+    /// options or too many features, or those of [`Scaling::new`].
     pub fn new(extents: &Extents, intercept: Intercept, options: Options) -> Result<Self> {
         options.check()?;
         let rows = extents.rows();
@@ -125,22 +128,22 @@ impl Irls {
         })
     }
 
-    /// A pass over no rows so far, for all rows to be added to.
+    /// Returns a pass without rows, to which all rows are to be added.
     pub fn pass(&self) -> Pass {
         Pass::new(Family::Logistic, &self.scaling, &self.here)
     }
 
-    /// Passes that were no halved steps.
+    /// Returns the number of passes without halved steps.
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// How much the last iteration gained; nothing is known of the first.
+    /// Returns the gain of the last iteration. It is infinite after the first.
     pub fn gain(&self) -> f64 {
         self.gain
     }
 
-    /// Goes on with a [`pass`](Self::pass) that has seen all rows.
+    /// Continues with a [`pass`](Self::pass) to which all rows were added.
     pub fn step(&mut self, pass: &Pass) -> Next {
         let mut totals = pass.totals();
         let penalty = self.penalize(&mut totals);
@@ -167,7 +170,8 @@ impl Irls {
             return self.done(&last, None, false);
         }
         let Some(step) = self.newton(&last.totals) else {
-            // Weights have vanished: certain of every row, and of some wrongly, it has nowhere to go.
+            // Weights have vanished: the model is certain of every row, and of some wrongly, so
+            // there is no step.
             self.warnings.push(Warning::Stalled);
             return self.done(&last, None, false);
         };
@@ -192,7 +196,7 @@ impl Irls {
         Next::Pass
     }
 
-    /// The penalty, `l2/2 |b|²`, which is taken from the gradient and added to the information as well.
+    /// Returns the penalty, `l2/2 |b|²`, and applies it to the gradient and the information.
     fn penalize(&self, totals: &mut Totals) -> f64 {
         let mut penalty = 0.0;
         for (feature, scale) in self.scaling.scales.iter().enumerate() {
@@ -205,7 +209,7 @@ impl Irls {
         penalty
     }
 
-    /// The step was too long.
+    /// Halves a step that was too long.
     fn halve(&mut self) -> Next {
         let Some(last) = self.last.clone() else { return Next::Pass };
         self.halvings += 1;
@@ -219,7 +223,7 @@ impl Irls {
         Next::Pass
     }
 
-    /// Settles which terms are left out: at first, all weights are equal.
+    /// Determines the terms that are left out: at first, all weights are equal.
     fn leave_out(&mut self, information: &Symmetric) {
         let all = self.all_terms();
         let cholesky = Cholesky::new(&information.part(&all));
@@ -234,20 +238,20 @@ impl Irls {
         self.dependent = cholesky.dependent;
     }
 
-    /// The terms of the model, of those that a pass has.
+    /// Returns the terms of the model, as indices into those of a pass.
     fn all_terms(&self) -> Vec<usize> {
         let first = usize::from(self.scaling.intercept == Intercept::None);
         (first..=self.scaling.features()).collect()
     }
 
-    /// Those that are not left out.
+    /// Returns the terms that are not left out.
     fn active_terms(&self) -> Vec<usize> {
         let all = self.all_terms();
         let is_in = |place: &usize| !self.dependent.iter().any(|dependent| dependent.place == *place);
         (0..all.len()).filter(is_in).map(|place| all[place]).collect()
     }
 
-    /// The next step, of all terms that a pass has; `None` if there is none.
+    /// Returns the next step, for all terms of a pass, or `None` if there is none.
     fn newton(&self, totals: &Totals) -> Option<Vec<f64>> {
         let active = self.active_terms();
         let cholesky = Cholesky::new(&totals.information.part(&active));
@@ -260,7 +264,8 @@ impl Irls {
         is_step.then_some(step)
     }
 
-    /// The feature by which a step moves some logit far, if it does; `Some(None)` is the intercept.
+    /// Returns the feature by which a step moves some logit far, if any. `Some(None)` is the
+    /// intercept.
     fn far(&self, step: &[f64]) -> Option<Option<usize>> {
         let by_feature = step[1..].iter().zip(&self.scaling.widths).map(|(step, width)| (step * width).abs());
         let farthest = by_feature.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -270,7 +275,7 @@ impl Irls {
         }
     }
 
-    /// The model at the last good place, or one last step from there.
+    /// Returns the model at the last good point, or one last step from there.
     fn done(&mut self, last: &Last, step: Option<&[f64]>, converged: bool) -> Next {
         let coefficients = step.map_or_else(|| last.coefficients.clone(), |step| sum(&last.coefficients, step));
         let active = self.active_terms();
@@ -289,7 +294,7 @@ impl Irls {
                 }
             }
         }
-        // Errors of coefficients that have no maximum, or are penalised, would be no errors of anything.
+        // Errors of coefficients that have no maximum, or are penalised, would be meaningless.
         let has_errors = is_regular && !is_separated && self.options.l2 == 0.0;
         let (variances, condition_number) = match is_regular {
             true => self.scaling.in_own_units(&active, &information, &covariance),
@@ -328,7 +333,7 @@ fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
-/// The features that one depends on, of what is left of rounding.
+/// Returns the features that one depends on, without those due to rounding.
 pub(crate) fn combination(dependent: &Dependent, terms: &[usize]) -> Vec<usize> {
     const NOTHING: f64 = 1e-6;
     let is_there = |(place, times): &&(usize, f64)| times.abs() > NOTHING && terms[*place] > 0;
@@ -341,7 +346,8 @@ mod tests {
     use super::*;
     use crate::Chunk;
 
-    /// From the first place on, steps that are `longer` than Newton's; the fit, and how many passes it took.
+    /// Fits with steps after the first point that are `longer` than Newton's. Returns the fit, and
+    /// the number of passes.
     fn fit(longer: f64) -> (Fit, u32) {
         let x: Vec<f64> = (0..200).map(|n| f64::from(n * 37 % 200) / 50.0 - 2.0).collect();
         let y: Vec<f64> =
@@ -372,7 +378,7 @@ mod tests {
                 assert!((term.coefficient.unwrap() / other.coefficient.unwrap() - 1.0).abs() < 1e-9, "{fit:?}");
             }
         }
-        // No number of halvings is enough: it says so, with the last place where it was well.
+        // No number of halvings is sufficient: the fit reports it, with the last good point.
         let (fit, _) = fit(1e300);
         assert!(!fit.converged && fit.warnings == [Warning::Stalled], "{fit:?}");
     }

@@ -1,20 +1,25 @@
-//! Logistic regression by iteratively reweighted least squares, which is Newton's method (McCullagh and Nelder,
-//! *Generalized Linear Models*, 2.5).
+//! Logistic regression by iteratively reweighted least squares, which is Newton's method (McCullagh
+//! and Nelder, *Generalized Linear Models*, 2.5).
 //!
-//! `P(y = 1 | x) = 1 / (1 + exp(-(b0 + b'x)))`; the fit maximises `log L(b) - l2/2 |b|²`, the intercept without penalty.
+//! `P(y = 1 | x) = 1 / (1 + exp(-(b0 + b'x)))`. The fit maximises `log L(b) - l2/2 |b|²`, with the
+//! intercept not penalised.
 //!
-//! 1. A pass at `b`, at first 0, has `log L`, its gradient `g = X'(y - p)` and its information `H = X'WX`, `W = p (1 - p)`.
-//! 2. If `log L` is less than at the last place, the step was too long: half of it, another pass.
-//! 3. Rows on their side are counted: if all are, some `b` separates the labels, and `log L` grows for ever in its
-//!    direction. Said, and the end of it.
-//! 4. The next step is `d` of `H d = g`. If the last one gained less than `tolerance`, this one is the last, and the steps
-//!    before have shown that it is as small as the square of the last: figures of this pass are those of the model.
-//! 5. A last step that still moves some row's logit by much while it gains nothing goes on to a maximum that is infinitely
-//!    far away: rows that a feature separates from the rest. So does one after which the likelihood has grown for many
-//!    iterations by a steady part. Both are said.
+//! 1. A pass at `b`, at first 0, computes `log L`, its gradient `g = X'(y - p)` and its information
+//!    `H = X'WX`, `W = p (1 - p)`.
+//! 2. If `log L` is less than at the last point, the step was too long: halve it, and make another
+//!    pass.
+//! 3. Misclassified rows are counted. If there are none, some `b` separates the labels, and `log L`
+//!    grows forever in its direction. The fit ends with a warning.
+//! 4. The next step is `d` of `H d = g`. If the last one gained less than `tolerance`, this one is
+//!    the last. The steps before have shown that it is as small as the square of the last:
+//!    statistics of this pass are those of the model.
+//! 5. A last step that still moves some row's logit far without a gain leads to a maximum that is
+//!    infinitely far away: a feature separates some rows from the rest. So does a step after which
+//!    the likelihood has grown for many iterations by a steady fraction. Both give warnings.
 //!
-//! Features are [scaled](crate::Scaling); figures are those of the features' own units. What a feature does not tell from
-//! those before it is left out, and said: which ones is settled by the first pass, where all weights are equal.
+//! Features are [scaled](crate::Scaling). Results are in the features' own units. A feature that
+//! depends on earlier ones is left out, with a warning. The first pass, where all weights are
+//! equal, determines these features.
 
 mod irls;
 
@@ -23,14 +28,15 @@ pub use irls::{Fit, Irls, Next};
 
 use crate::{Error, Result};
 
-/// How to fit.
+/// The options of a fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Iterations, at most.
+    /// The maximum number of iterations.
     pub max_iterations: u32,
-    /// It is done when an iteration gains less than this in log-likelihood.
+    /// The fit is complete when an iteration gains less than this in log-likelihood.
     pub tolerance: f64,
-    /// The penalty, of `l2/2` times the sum of squared coefficients, in the features' own units: scikit-learn's `1 / C`.
+    /// The penalty, of `l2/2` times the sum of squared coefficients, in the features' own units:
+    /// scikit-learn's `1 / C`.
     pub l2: f64,
 }
 
@@ -41,6 +47,8 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Checks the options.
+    ///
     /// # Errors
     /// [`Error::Option`].
     pub fn check(&self) -> Result<()> {
@@ -57,7 +65,7 @@ impl Options {
     }
 }
 
-/// The probability of 1, by its logit.
+/// Returns the probability of 1, by its logit.
 pub fn probability(logit: f64) -> f64 {
     let e = (-logit.abs()).exp();
     if logit >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) }

@@ -141,9 +141,9 @@ pub(crate) fn tell<S: Subject>(subject: &S, start: CrashImage, steps: &[Step]) -
     Ok(teller.story(start))
 }
 
-/// Does the same on an empty medium on which `prepare` makes an operation fail after the creation
-/// of the store. A failed step makes the backend refuse commits, and the story continues with the
-/// state of the reopened store. Returns `None` if no step failed.
+/// Runs `steps` as [`tell`] does, on an empty medium on which `prepare` makes an operation fail
+/// after the creation of the store. A failed step makes the backend refuse commits, and the story
+/// continues with the state of the reopened store. Returns `None` if no step failed.
 ///
 /// # Errors
 /// A backend that continues after a failure, or that lost a commit.

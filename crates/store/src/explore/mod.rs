@@ -234,7 +234,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// Does the same for a crash after all of `trace`, when the workload has made `progress`.
+    /// Explores a crash after all of `trace`, when the workload has made `progress`.
     ///
     /// # Errors
     /// The first crash that the judge rejects.

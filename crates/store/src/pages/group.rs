@@ -423,8 +423,8 @@ impl Pages {
         self.wait_for(&outcome).map(drop)
     }
 
-    /// Does the same without waiting, unless the waiting group would take too much memory, or keep
-    /// readers from beginning.
+    /// Hands over the changes of `transaction`. Waits only if the waiting group would take too much
+    /// memory, or keep readers from beginning.
     pub(super) fn commit_later(&self, transaction: &mut Transaction) -> Result<Outcome> {
         let (outcome, can_wait) = self.hand_over(transaction)?;
         if !can_wait {
@@ -514,8 +514,9 @@ impl Pages {
         }
     }
 
-    /// Does the same for a task: ready when the outcome is known, or when the task leads from now
-    /// on. A task that leads has to call [`lead_on`](Self::lead_on), or [`resign`](Self::resign).
+    /// Polls for the outcome of a group. Ready when the outcome is known, or when the task leads
+    /// from now on. A task that leads has to call [`lead_on`](Self::lead_on), or
+    /// [`resign`](Self::resign).
     pub(super) fn poll_turn(&self, outcome: &Fate, ticket: &mut Option<Ticket>, context: &Context<'_>) -> Poll<Turn> {
         let mut commits = lock(&self.commits);
         if outcome.is_known() {

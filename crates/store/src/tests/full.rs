@@ -235,7 +235,7 @@ fn room_is_kept_for_those_who_make_some() {
     }
 }
 
-/// Does the same as [`holds`], also for a store whose tree was dropped.
+/// Checks as [`holds`] does, also a store whose tree was dropped.
 fn holds_if_any(store: &Store, map: &Map) {
     if map.is_empty() {
         assert!(store.read().unwrap().trees().unwrap().is_empty() && store.check().unwrap().is_sound());
