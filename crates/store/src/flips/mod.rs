@@ -70,6 +70,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 pub(crate) use self::live::{Open, copy_live};
 use self::slot::{Entry, Kind, Slot};
@@ -309,7 +310,7 @@ impl FlipBackend {
     /// Called before any write, so that a file that was restored stays unchanged.
     fn verify_contents(&self, writer: &Writer) -> Result<()> {
         let Some(named) = self.medium.named() else { return Ok(()) };
-        if named.is_unchanged(Moment::now()) {
+        if named.was_checked(Instant::now()) || named.is_unchanged(Moment::now()) {
             return Ok(());
         }
         let is_there = self.has_last_written(writer);

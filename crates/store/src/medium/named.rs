@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
@@ -25,6 +25,11 @@ use crate::{Error, Result};
 
 /// Device and inode: the identity of a file, independent of its name.
 type Identity = (u64, u64);
+
+/// The time after a check in which the contents and the length of a watched file are not checked
+/// again. Commits that follow each other faster than a program could replace a file and go on share
+/// one check.
+const FRESH: Duration = Duration::from_millis(1);
 
 /// The longest time between two checks of a watched file.
 const LONGEST_UNSEEN: Duration = Duration::from_millis(100);
@@ -55,6 +60,8 @@ struct Seen {
     /// The number of events before the check.
     changes: u64,
     at: Instant,
+    /// The last check of the length.
+    measured: Instant,
 }
 
 impl NamedFile {
@@ -107,8 +114,9 @@ impl NamedFile {
     /// As of [`check`](Self::check).
     pub fn check_at(&self, now: Moment, bytes: u64) -> Result<()> {
         if self.is_unchanged(now) {
-            return self.check_open_length(bytes);
+            return self.check_open_length(now, bytes);
         }
+        *self.seen() = None;
         match self.look(AtFlags::SYMLINK_NOFOLLOW)? {
             Some(named) => self.check_named(&named, bytes)?,
             None => return Err(self.displaced(GONE)),
@@ -120,24 +128,42 @@ impl NamedFile {
     /// Returns true if the system reports no event since the last check that succeeded.
     pub fn is_unchanged(&self, now: Moment) -> bool {
         let Some(changes) = now.changes.filter(|_| self.watch.is_some()) else { return false };
-        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.seen();
         seen.is_some_and(|seen| seen.changes == changes && now.at.saturating_duration_since(seen.at) < LONGEST_UNSEEN)
+    }
+
+    /// Returns true if a check succeeded not more than a millisecond before `at`.
+    pub fn was_checked(&self, at: Instant) -> bool {
+        let checked = |seen: Seen| seen.at.max(seen.measured);
+        let seen = *self.seen();
+        seen.is_some_and(|seen| at.saturating_duration_since(checked(seen)) < FRESH)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a check that succeeded, with the events before it.
     fn saw(&self, now: Moment) {
-        let seen = now.changes.map(|changes| Seen { changes, at: now.at });
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.seen() = now.changes.map(|changes| Seen { changes, at: now.at, measured: now.at });
     }
 
     /// Checks the length of the open file. A program may cut a file by its path, without an event.
-    fn check_open_length(&self, bytes: u64) -> Result<()> {
+    fn check_open_length(&self, now: Moment, bytes: u64) -> Result<()> {
         let Some(descriptor) = self.descriptor.as_ref().filter(|_| bytes > 0) else { return Ok(()) };
+        let mut seen = self.seen();
+        let Some(last) = seen.as_mut() else { return Ok(()) };
+        if now.at.saturating_duration_since(last.measured) < FRESH {
+            return Ok(());
+        }
         // This is cheaper than a stat. Reads and writes have positions of their own, so the offset
         // is unused.
         match rustix::fs::seek(descriptor, SeekFrom::End(0)) {
             Ok(len) if len < bytes => Err(self.cut(bytes, len)),
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                last.measured = now.at;
+                Ok(())
+            }
             Err(e) => Err(Error::io("look at", &self.path, e)),
         }
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -158,13 +158,18 @@ impl Queue {
         // Locked while events are read: a thread that finds none must know of those that another
         // one took.
         let mut state = self.state();
-        let mut events = [MaybeUninit::<u8>::uninit(); EVENT_BYTES];
+        let mut buffer = [MaybeUninit::<u8>::uninit(); EVENT_BYTES];
+        let mut events = Reader::new(&self.descriptor, &mut buffer);
         loop {
-            match rustix::io::read(&self.descriptor, &mut events) {
-                // The removal of a watch is an event as well, and does no harm.
-                Ok(_) => {
-                    state.changes += 1;
-                    state.changed = Some(at);
+            match events.next() {
+                // Those of a watch that has ended, its end among them, are of no interest.
+                Ok(event) => {
+                    let is_lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+                    let is_of_watch = state.watches.contains_key(&event.wd());
+                    if is_lost || is_of_watch {
+                        state.changes += 1;
+                        state.changed = Some(at);
+                    }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
