@@ -1,7 +1,8 @@
-//! `onehop_export('table' [, 'x, y' [, 'nan']])`, a handle for another process; `onehop_release('handle')`, whether there was
-//! such an export.
+//! The SQL functions for exports. `onehop_export('table' [, 'x, y' [, 'nan']])` returns a handle
+//! for another process. `onehop_release('handle')` returns whether there was such an export.
 //!
-//! They do something, and do it each time: neither is evaluated before it has its turn. A table is exported as it is committed.
+//! Both have side effects on each call, so neither is evaluated during planning. A table is
+//! exported in its committed state.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -28,25 +29,25 @@ use crate::{Error, ErrorKind, Result};
 const EXPORT: &str = "onehop_export";
 const RELEASE: &str = "onehop_release";
 
-/// Exports of committed tables to other processes. The session provides it.
+/// Exports of committed tables to other processes. The session implements it.
 pub(crate) trait TableExports: Send + Sync {
-    /// The committed state.
+    /// Returns the committed state.
     fn snapshot(&self) -> Arc<Snapshot>;
 
     /// Exports columns of a table, and returns the handle.
     ///
     /// # Errors
-    /// Those of reading the table, and of making arrays of its columns.
+    /// Errors of reading the table, and of making arrays of its columns.
     fn export(&self, table: String, wanted: Wanted, query: Arc<Query>) -> BoxFuture<'static, Result<String>>;
 
-    /// Releases an export. Returns false if there is none of this handle.
+    /// Releases an export. Returns false if there is none with this handle.
     ///
     /// # Errors
-    /// The handle cannot be read.
+    /// The handle cannot be parsed.
     fn release(&self, handle: &str) -> Result<bool>;
 }
 
-/// What the functions of a statement need of its session.
+/// The part of a session that the functions of a statement need.
 #[derive(Clone)]
 pub(crate) struct Exporting {
     pub tables: Arc<dyn TableExports>,
@@ -63,10 +64,10 @@ impl fmt::Debug for Exporting {
 }
 
 impl Exporting {
-    /// Gives them to a statement.
+    /// Registers the functions for a statement.
     ///
     /// # Errors
-    /// Those of registering a function.
+    /// Errors of registering a function.
     pub fn bind(self, state: &mut SessionState) -> Result<()> {
         let host = Arc::new(self);
         for (what, arguments) in [(What::Export, 1..=3), (What::Release, 1..=1)] {
@@ -99,10 +100,11 @@ impl Exporting {
         self.shared(table, columns, nulls).await
     }
 
-    /// A handle to columns of a table for a process of ours that runs functions, until [`Exporting::done_with`] it.
+    /// Returns a handle to columns of a table for a helper process that runs functions. It is valid
+    /// until [`Exporting::done_with`].
     ///
     /// # Errors
-    /// Those of an export.
+    /// Errors of an export.
     pub async fn for_function(&self, table: &str, columns: &[String]) -> Result<String> {
         if self.in_transaction {
             let message = format!("functions in CUDA cannot have \"{table}\" in a transaction");
@@ -112,9 +114,9 @@ impl Exporting {
         self.shared(table, columns.to_vec(), Nulls::Refused).await
     }
 
-    /// Nobody needs what [`Exporting::for_function`] has exported any more.
+    /// Releases an export of [`Exporting::for_function`].
     pub fn done_with(&self, handle: &str) {
-        // It is one, and if it has ended by itself that is as well.
+        // The handle is valid, and an export that has already ended needs no release.
         let _ = self.tables.release(handle);
     }
 
@@ -127,7 +129,7 @@ impl Exporting {
         self.tables.export(table.to_string(), wanted, Arc::clone(&self.query)).await
     }
 
-    /// Those that arrays have types for; others are told of.
+    /// Returns the columns that arrays have types for. A notice lists the others.
     fn all_columns(&self, table: &str) -> Result<Vec<String>> {
         let snapshot = self.tables.snapshot();
         let names = snapshot.tables().map(|table| table.name.as_str());
@@ -218,7 +220,7 @@ impl AsyncScalarUDFImpl for Function {
         };
         let (mut handles, mut released) = (Vec::new(), Vec::new());
         for row in 0..args.number_rows {
-            // NULL of NULL, as functions have it.
+            // A NULL argument gives NULL.
             let first = argument(0, row).filter(|_| arguments.iter().all(|array| array.is_valid(row)));
             match self.what {
                 What::Export => handles.push(match first {

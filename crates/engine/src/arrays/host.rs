@@ -1,4 +1,5 @@
-//! Columns of batches as dense buffers: where they are, if they are one chunk, or chunks that lie one behind the other.
+//! Columns of batches as dense buffers. A column of one chunk, or of chunks that are adjacent in
+//! memory, is not copied.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::error::nearest;
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
-/// A column of which every row has a value.
+/// A column in which every row has a value.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub name: String,
@@ -24,7 +25,7 @@ pub(super) struct Column {
     pub values: Buffer,
 }
 
-/// The type of arrays of a column.
+/// Returns the array type of a column type; `None` if arrays have no such type.
 pub(crate) fn element_of(data_type: &DataType) -> Option<Element> {
     Some(match data_type {
         DataType::Boolean => Element::Bool,
@@ -43,10 +44,10 @@ pub(crate) fn element_of(data_type: &DataType) -> Option<Element> {
     })
 }
 
-/// The same.
+/// Returns the array type of a column.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for a type that arrays have not.
+/// [`ErrorKind::Invalid`] for a type that arrays do not have.
 pub(crate) fn need_element(field: &Field) -> Result<Element> {
     element_of(field.data_type()).ok_or_else(|| {
         let name = field.name();
@@ -64,7 +65,7 @@ pub(crate) fn need_element(field: &Field) -> Result<Element> {
     })
 }
 
-/// What an array of a column has, if the column has NULLs.
+/// Returns the array type of a column with `count` NULLs.
 ///
 /// # Errors
 /// [`ErrorKind::Data`] if NULLs are refused.
@@ -84,7 +85,7 @@ pub(crate) fn with_nulls(name: &str, element: Element, count: u64, nulls: Nulls)
     }
 }
 
-/// The columns that are wanted, in that order.
+/// Returns the requested columns, in order.
 pub(super) fn columns(schema: &SchemaRef, batches: &[RecordBatch], wanted: &Wanted) -> Result<Vec<Column>> {
     let column = |place: usize| {
         let chunks: Vec<ArrayRef> = batches.iter().map(|batch| Arc::clone(batch.column(place))).collect();
@@ -93,10 +94,10 @@ pub(super) fn columns(schema: &SchemaRef, batches: &[RecordBatch], wanted: &Want
     places(schema, &wanted.columns)?.into_iter().map(column).collect()
 }
 
-/// Columns by name; without any, all of them.
+/// Returns the places of columns by name; without names, of all columns.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`]; [`ErrorKind::Invalid`] for a name that several have.
+/// [`ErrorKind::NotFound`] for an unknown name; [`ErrorKind::Invalid`] for an ambiguous name.
 pub(crate) fn places(schema: &SchemaRef, names: &[String]) -> Result<Vec<usize>> {
     let fields = schema.fields();
     let all: Vec<usize> = (0..fields.len()).collect();
@@ -130,7 +131,7 @@ fn twice(name: &str) -> Error {
         .with_hint("tell them apart: SELECT ... AS name")
 }
 
-/// Whether columns can be one matrix.
+/// Checks that columns can form one matrix.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if their types differ.
@@ -138,7 +139,7 @@ pub(super) fn check_agree(columns: &[Column]) -> Result<()> {
     agree(columns.iter().map(|column| (column.name.as_str(), column.element))).map(drop)
 }
 
-/// The type of a matrix of columns.
+/// Returns the type of a matrix of columns.
 ///
 /// # Errors
 /// As [`check_agree`].
@@ -154,7 +155,7 @@ pub(crate) fn agree<'a>(mut columns: impl Iterator<Item = (&'a str, Element)>) -
     }
 }
 
-/// Columns, one behind the other.
+/// Joins columns, one behind the other.
 pub(super) fn joined(columns: &[&Column]) -> Buffer {
     if let [one] = columns {
         return one.values.clone();
@@ -181,7 +182,7 @@ fn truths(chunk: &ArrayRef) -> Vec<u8> {
     chunk.as_boolean().values().iter().map(u8::from).collect()
 }
 
-/// Floats as they are, all else as doubles, with NaN in the place of NULL.
+/// Replaces NULL by NaN. Floats keep their type; all others become doubles.
 fn with_nan(name: &str, element: Element, chunks: &[ArrayRef]) -> Result<Buffer> {
     fn filled<T: arrow::array::ArrowPrimitiveType>(chunks: &[ArrayRef], nan: T::Native) -> Buffer {
         let values = chunks.iter().flat_map(|chunk| chunk.as_primitive::<T>().iter());
@@ -205,7 +206,8 @@ fn with_nan(name: &str, element: Element, chunks: &[ArrayRef]) -> Result<Buffer>
     })
 }
 
-/// Whether all integers are what they were: beyond 2^53 not every one is a double.
+/// Checks that the conversion to doubles preserved all integers. Beyond 2^53 not every integer is a
+/// double.
 fn check_exact(name: &str, chunks: &[ArrayRef], doubles: &[ArrayRef]) -> Result<()> {
     for (chunk, doubles) in chunks.iter().zip(doubles) {
         let doubles = doubles.as_primitive::<Float64Type>().iter().flatten();
@@ -228,10 +230,11 @@ fn check_exact(name: &str, chunks: &[ArrayRef], doubles: &[ArrayRef]) -> Result<
     Ok(())
 }
 
-/// The values of chunks of one fixed width, one after the other: where they are, if they lie so already.
+/// Joins the values of chunks of one fixed width. The result shares their memory if they are
+/// adjacent.
 ///
 /// # Errors
-/// More values than there can be.
+/// The total exceeds the maximum number of values.
 pub fn together(chunks: &[ArrayRef]) -> std::result::Result<Buffer, ArrowError> {
     let buffers: Vec<Buffer> = chunks.iter().filter(|chunk| !chunk.is_empty()).map(values).collect();
     match buffers.as_slice() {
@@ -247,14 +250,14 @@ pub fn together(chunks: &[ArrayRef]) -> std::result::Result<Buffer, ArrowError> 
     }
 }
 
-/// The bytes of the values of an array of one fixed width.
+/// Returns the values of an array of one fixed width, as bytes.
 fn values(chunk: &ArrayRef) -> Buffer {
     let data = chunk.to_data();
     let width = data.data_type().primitive_width().unwrap_or(1);
     data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
 }
 
-/// Whether each buffer begins where the one before it ends, in the same memory.
+/// Returns whether each buffer begins at the end of the previous one, in the same allocation.
 fn are_neighbours(first: &Buffer, rest: &[Buffer]) -> bool {
     let mut end = first.as_ptr() as usize + first.len();
     rest.iter().all(|next| {
@@ -264,13 +267,14 @@ fn are_neighbours(first: &Buffer, rest: &[Buffer]) -> bool {
     })
 }
 
-/// What begins where a buffer does, and is so long.
+/// Returns a buffer of `bytes` bytes that begins at the start of `first`.
 fn spanning(first: &Buffer, bytes: usize) -> Buffer {
     if bytes == first.len() {
         return first.clone();
     }
     let owner = Arc::new(first.clone());
-    // SAFETY: neighbours of the buffer, all of the same allocation, which the buffer keeps, reach so far.
+    // SAFETY: the neighbours of the buffer extend to this length. All are in the same allocation,
+    // which the buffer keeps alive.
     unsafe { Buffer::from_custom_allocation(NonNull::from(first.as_slice()).cast(), bytes, owner) }
 }
 
@@ -311,7 +315,7 @@ mod tests {
         let column = dense(&field(DataType::Int64), &[Arc::clone(&array)], Nulls::NaN).unwrap();
         let values = column.values.typed_data::<f64>();
         assert!(column.element == Element::Float64 && values[0] == 1.0 && values[1].is_nan() && values[2] == 3.0);
-        // Where there are none, nothing changes.
+        // A column without NULLs is unchanged.
         let column = dense(&field(DataType::Int64), &[array.slice(0, 1)], Nulls::NaN).unwrap();
         assert_eq!((column.element, column.rows), (Element::Int64, 1));
         let large: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MAX), None]));

@@ -1,17 +1,19 @@
-//! Results and tables as dense arrays, for NumPy, CuPy, PyTorch and whatever else knows no Arrow: in host memory, or in a
-//! device's.
+//! Results and tables as dense arrays in host or device memory, for NumPy, CuPy, PyTorch and other
+//! consumers without Arrow.
 //!
 //! ```text
-//! table, all rows in segments ─ a device decodes its columns, once ─────────────────────► Array in its memory, kept there
-//! any other table, a result ─ batches ─ dense buffers, where they are if they can be ─┬─► Array in host memory
-//!                                                                                     └─ copied ─► Array in a device's
+//! table, all rows in segments ─ decoded once on a device ─► Array in its memory, kept there
+//! any other table, a result ─ batches ─ dense buffers, shared if possible ┬► Array on the host
+//!                                                                         └ copied ► on a device
 //! ```
-//! - Arrays hold numbers and truth values. What else a column may be is an error that names it, and says what to do.
-//! - NULL has no place in an array: it is an error, or NaN for who asks for that. Integers with NULLs are doubles then, and an
-//!   integer that no double is equal to is an error.
-//! - Nothing is written to an array that was handed out, and its memory stays as long as somebody has it.
+//! - Arrays hold numbers and booleans. For any other column type the error names the column and
+//!   suggests a remedy.
+//! - An array cannot represent NULL. NULL is an error, or NaN on request. Integers with NULLs then
+//!   become doubles, and an integer that no double equals is an error.
+//! - An array is never written to after it was handed out. Its memory stays as long as a reference
+//!   exists.
 //!
-//! Other processes have them by a handle ([`export`]).
+//! Other processes access arrays by a handle ([`export`]).
 
 pub mod export;
 mod function;
@@ -35,57 +37,57 @@ use crate::query::Query;
 use crate::settings::GpuMode;
 use crate::{Error, ErrorKind, Result};
 
-/// What arrays are wanted.
+/// A request for arrays.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Columns by name, in their order; all, if there are none.
+    /// The columns by name, in order; all columns if empty.
     pub columns: Vec<String>,
-    /// Where.
+    /// The target memory.
     pub target: Target,
-    /// What NULL becomes.
+    /// The representation of NULL.
     pub nulls: Nulls,
-    /// How columns lie.
+    /// The layout of columns.
     pub layout: Layout,
 }
 
-/// Where arrays are to be.
+/// The memory that arrays are placed in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// On a GPU if there is one, that of the table's residence first; in host memory otherwise.
+    /// A GPU if there is one, preferably that of the table's residence; host memory otherwise.
     #[default]
     Auto,
-    /// In host memory.
+    /// Host memory.
     Host,
-    /// On this device.
+    /// The memory of this device.
     Device(String),
 }
 
-/// What NULL becomes.
+/// The representation of NULL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nulls {
-    /// An error.
+    /// NULL is an error.
     #[default]
     Refused,
-    /// NaN: of what has NULLs, floats stay what they are, and all else becomes doubles.
+    /// NULL is NaN. A float column with NULLs keeps its type. Any other becomes a double column.
     NaN,
 }
 
-/// How columns lie.
+/// The layout of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// An array each.
+    /// One array for each column.
     #[default]
     Columns,
-    /// All in one, column-major: they are of one type.
+    /// One column-major array of all columns, which must have the same type.
     Matrix,
 }
 
-/// Arrays, in the order of what was wanted; a matrix is one.
+/// Arrays in the requested order. A matrix is one array.
 #[derive(Clone, Debug)]
 pub struct Arrays {
-    /// Names of the columns, of those in a matrix as well.
+    /// The names of the columns, including those of a matrix.
     pub columns: Vec<String>,
-    /// Of each, or the matrix.
+    /// The array of each column, or the matrix.
     pub arrays: Vec<Array>,
 }
 
@@ -94,25 +96,26 @@ pub struct Arrays {
 pub struct Array {
     /// The type of its values.
     pub element: Element,
-    /// Values of a column.
+    /// The number of values of a column.
     pub rows: usize,
-    /// Columns, if it is a matrix: they lie one behind the other.
+    /// The number of columns of a matrix, which lie one behind the other; `None` for a single
+    /// column.
     pub columns: Option<usize>,
-    /// Where it is.
+    /// The memory of the values.
     pub memory: Memory,
 }
 
-/// Memory of an array.
+/// The memory of an array.
 #[derive(Clone, Debug)]
 pub enum Memory {
-    /// Of the host, from its beginning.
+    /// Host memory. The array begins at its start.
     Host(Buffer),
-    /// Of a device, from its beginning.
+    /// Device memory. The array begins at its start.
     Device(Arc<dyn DeviceMemory>),
 }
 
 impl Array {
-    /// Where its first value is: in host memory, or on the device.
+    /// Returns the address of the first value, in host memory or on the device.
     pub fn address(&self) -> u64 {
         match &self.memory {
             Memory::Host(buffer) => buffer.as_ptr() as u64,
@@ -120,13 +123,13 @@ impl Array {
         }
     }
 
-    /// Bytes of all values.
+    /// Returns the size of all values, in bytes.
     pub fn bytes(&self) -> usize {
         self.rows * self.columns.unwrap_or(1) * self.element.bytes()
     }
 }
 
-/// What makes arrays of rows that are there, as a session would have them made.
+/// Converts rows to arrays with the settings of a session.
 #[derive(Clone, Debug)]
 pub struct ArrayMaker {
     pub(crate) placing: Placing,
@@ -134,11 +137,13 @@ pub struct ArrayMaker {
 }
 
 impl ArrayMaker {
-    /// Of all these rows. Blocks until it is done; what was copied to a device is in the statement's ledger.
+    /// Converts all these rows. Blocks until the conversion is complete. The statement's ledger
+    /// counts the bytes copied to a device.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for columns that are not there, [`ErrorKind::Invalid`] for types that arrays have not,
-    /// [`ErrorKind::Data`] for NULLs, [`ErrorKind::Unmet`] for devices that are not there; those of the device.
+    /// [`ErrorKind::NotFound`] for columns that do not exist, [`ErrorKind::Invalid`] for types that
+    /// arrays do not have, [`ErrorKind::Data`] for NULLs, [`ErrorKind::Unmet`] for devices that do
+    /// not exist; errors of the device.
     pub fn of_rows(&self, schema: &SchemaRef, batches: &[RecordBatch], wanted: &Wanted) -> Result<Arrays> {
         let backend = self.backend(&wanted.target, None)?;
         let columns = host::columns(schema, batches, wanted)?;
@@ -153,7 +158,7 @@ impl ArrayMaker {
         Ok(Arrays { columns: names, arrays: arrays? })
     }
 
-    /// Columns of one type as an array.
+    /// Converts columns of one type to an array.
     fn array(&self, backend: &Option<Arc<dyn Backend>>, of: &[&host::Column], columns: Option<usize>) -> Result<Array> {
         let Some(first) = of.first() else {
             return Err(Error::new(ErrorKind::Invalid, "an array of no columns was asked for"));
@@ -170,7 +175,7 @@ impl ArrayMaker {
         Ok(Array { element: first.element, rows: first.rows, columns, memory })
     }
 
-    /// What a device is called, and its number that no other has.
+    /// Returns the name of a device and its UUID.
     pub(crate) fn device_of(&self, memory: &dyn DeviceMemory) -> Result<(String, [u8; 16])> {
         let name = format!("cuda:{}", memory.ordinal());
         let device = residence::device(&self.placing, std::slice::from_ref(&name))?;
@@ -180,7 +185,8 @@ impl ArrayMaker {
         }
     }
 
-    /// The device that arrays go to; `None` is host memory. `home` is where the table belongs.
+    /// Returns the device for the arrays; `None` is host memory. `home` is the residence of the
+    /// table.
     pub(crate) fn backend(&self, target: &Target, home: Option<&str>) -> Result<Option<Arc<dyn Backend>>> {
         let placing = &self.placing;
         let is_required = placing.mode == GpuMode::Require;
@@ -204,7 +210,7 @@ impl ArrayMaker {
     }
 }
 
-/// Does something on a device for a statement.
+/// Runs a function on a device for a statement.
 fn with_control<T>(query: &Query, f: impl FnOnce(&Control<'_>) -> onehop_pipeline::Result<T>) -> Result<T> {
     with_cancelled(query, &AtomicBool::new(false), f)
 }
@@ -215,13 +221,13 @@ pub(crate) fn with_cancelled<T>(
     f: impl FnOnce(&Control<'_>) -> onehop_pipeline::Result<T>,
 ) -> Result<T> {
     let ledgers = [Arc::clone(query.shared_ledger())];
-    // Nothing is put together.
+    // Nothing is assembled, so the budget is empty.
     let budget = Budget::from(0);
     f(&Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| (), budget: &budget })
         .map_err(of_device)
 }
 
-/// An error of a device's as whoever wants an array knows it.
+/// Converts an error of a device to an error of an array request.
 fn of_device(e: onehop_pipeline::Error) -> Error {
     const ROOM: &str = "drop arrays that nobody needs; EVICT TABLE makes room, gpu.memory_limit says how much there may be; \
                         or ask for the array in host memory";

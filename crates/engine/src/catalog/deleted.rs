@@ -1,5 +1,5 @@
-//! Which rows of a segment are deleted, as the store keeps it: a record for each vector of 1,024 rows that has lost any, so that
-//! a row's deletion writes a hundred bytes at most.
+//! The stored form of a segment's deleted rows: one record for each vector of 1,024 rows with
+//! deleted rows. The deletion of a row writes a record of at most 130 bytes.
 //!
 //! ```text
 //! record = version (1 byte: 1), form (1 byte), rows
@@ -7,11 +7,11 @@
 //! form 1: their places in the vector, ascending, 2 bytes each, little-endian
 //! form 2: 128 bytes, bit i % 8 of byte i / 8 for the row at place i
 //! ```
-//! The shortest form is written; each is read.
+//! The writer chooses the shortest form. The reader accepts each form.
 
 use onehop_segment::DeletedBlock;
 
-/// Rows that a record is about.
+/// The number of rows that a record covers.
 pub(crate) const VECTOR_ROWS: usize = 1024;
 
 const VERSION: u8 = 1;
@@ -20,14 +20,14 @@ const LIST: u8 = 1;
 const BITMAP: u8 = 2;
 const BITMAP_BYTES: usize = VECTOR_ROWS / 8;
 
-/// The rows of a vector, one bit each.
+/// A set of rows of one vector, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct VectorRows([u32; VECTOR_ROWS / 32]);
 
 impl VectorRows {
     const NONE: Self = Self([0; VECTOR_ROWS / 32]);
 
-    /// Those of a vector of a block.
+    /// Returns the deleted rows of one vector of a block.
     pub fn of(block: &DeletedBlock, vector: usize) -> Self {
         block.vector(vector).map_or(Self::NONE, |mask| Self(*mask))
     }
@@ -44,12 +44,12 @@ impl VectorRows {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Their places, ascending.
+    /// Returns the places of the rows, ascending.
     pub fn places(&self) -> impl Iterator<Item = usize> {
         (0..VECTOR_ROWS).filter(|place| self.contains(*place))
     }
 
-    /// As a record.
+    /// Encodes the set as a record.
     pub fn encode(&self) -> Vec<u8> {
         let count = self.count();
         let mut record = vec![VERSION];
@@ -65,10 +65,10 @@ impl VectorRows {
         record
     }
 
-    /// The rows of a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that says what is wrong with the record.
     pub fn decode(record: &[u8]) -> Result<Self, String> {
         let [version, form, rest @ ..] = record else { return Err("it ends too early".into()) };
         if *version != VERSION {
@@ -141,7 +141,8 @@ mod tests {
         for rows in [rows([1, 5, 1023]), rows((0..1024).step_by(3)), rows(0..1024)] {
             let record = rows.encode();
             for cut in 0..record.len() {
-                // A list that ends on a whole place is a shorter list: the store's checksums are there for that.
+                // A list that is cut between two places is a valid, shorter list. The store's
+                // checksums detect this.
                 let _ = VectorRows::decode(&record[..cut]);
             }
             for at in 0..record.len() {

@@ -1,10 +1,12 @@
-//! Catalogs as databases had them before they were in a store: one text file, read and moved into one.
+//! The catalog of databases that have no store yet: one text file, which is read and moved into a
+//! store.
 //!
 //! ```text
 //! onehop catalog 2 <CRC-32C of the rest, 8 hex digits>\n
 //! { ... the catalog as JSON ... }\n
 //! ```
-//! Format 2 has checksums of segments, which format 1 had not. Both are read; neither is written any more.
+//! Format 2 has checksums of segments; format 1 has none. Both are read; neither is written any
+//! more.
 
 use std::sync::Arc;
 
@@ -15,10 +17,10 @@ use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) const FILE: &str = "catalog";
-/// What it was called while it was being written.
+/// The name of the file while it was being written.
 pub(crate) const NEW_FILE: &str = "catalog.new";
 const FORMAT: &str = "onehop catalog 2";
-/// All that are read.
+/// The formats that are read.
 const FORMATS: [&str; 2] = ["onehop catalog 1", FORMAT];
 const FORMAT_FAMILY: &str = "onehop catalog ";
 
@@ -29,12 +31,12 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// The catalog in this directory.
+    /// Creates a reader of the catalog in this directory.
     pub fn new(volume: Arc<dyn Volume>) -> Self {
         Self { volume }
     }
 
-    /// The catalog; `None` in a place that has no such file.
+    /// Reads the catalog; `None` if the directory has no such file.
     pub fn load(&self) -> Result<Option<Catalog>> {
         let file = match self.volume.open(FILE) {
             Ok(file) => file,

@@ -1,5 +1,6 @@
-//! A store in a file of a [`Volume`]: for databases on volumes that are no directories of the operating system's, those of
-//! tests of crashes above all, where every write and every sync is an operation that may fail.
+//! A store in a file of a [`Volume`], for databases on volumes that are not directories of the
+//! operating system. Crash tests use such volumes: every write and every sync is an operation that
+//! may fail.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use onehop_io::{Ledger, Volume, WriteAt};
 use onehop_store::medium::{Domain, Granularity, Medium};
 use onehop_store::{Error, Result};
 
-/// A file of a volume: pages, durable after a sync.
+/// A file of a volume, in units of pages, durable after a sync.
 #[derive(Debug)]
 struct VolumeMedium {
     file: Arc<dyn WriteAt>,
     len: AtomicU64,
 }
 
-/// Makes a file of a volume: empty.
+/// Creates an empty file of a volume.
 pub(super) fn create(volume: &Arc<dyn Volume>, name: &str) -> crate::Result<Arc<dyn Medium>> {
     on(volume.create(name)?)
 }

@@ -1,12 +1,16 @@
-//! Opening a database's store, making it where there is none yet, and moving older databases' catalogs into one.
+//! Opens a database's store, creates it if there is none, and moves the catalogs of older databases
+//! into one.
 //!
-//! A store is made whole before it has its name, so that a crash at any instruction leaves the database as it was or as it
-//! is to be:
-//! 1. `store.new` is made, with the catalog of the old file, or an empty one; it is durable when this is done.
-//! 2. It is renamed to `store`, and the directory is synced. From here on the store is the database's catalog.
-//! 3. The old file `catalog` is removed. One that is found beside a store has been moved already.
+//! A store is completed before it gets its name. A crash at any instruction therefore leaves the
+//! database either unchanged or fully converted:
+//! 1. `store.new` is created with the catalog of the old file, or an empty one. It is durable at
+//!    the end of this step.
+//! 2. It is renamed to `store`, and the directory is synced. From this point the store is the
+//!    database's catalog.
+//! 3. The old file `catalog` is removed. A `catalog` that is found beside a store has been moved
+//!    already.
 //!
-//! For reading only nothing is made and nothing moved: an old catalog is read into memory.
+//! Read-only access creates and moves nothing: an old catalog is read into memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,19 +27,23 @@ use super::{Catalog, CatalogStore, SegmentPlace};
 use crate::rights::Access;
 use crate::{Error, ErrorKind, Result};
 
-/// Where a database's store is.
+/// The location of a database's store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
-    /// Nowhere: it lives and dies with the process.
+    /// In memory. The store ends with the process.
     Memory,
-    /// In a directory of the operating system's.
+    /// In a directory of the operating system.
     Directory(&'a Path),
-    /// In the database's volume, whatever that is.
+    /// In the database's volume, of any kind.
     Volume,
 }
 
-/// Opens the store of a database; makes it if there is none, unless `begin` has a reason against it, which says where the new
-/// database's segments lie.
+/// Opens the store of a database, and creates it if there is none. `begin` returns the place of the
+/// new database's segments.
+///
+/// # Errors
+/// The error of `begin` if it refuses the creation. [`ErrorKind::NotFound`] if there is no database
+/// and access is read-only.
 pub(crate) fn open(
     root: &Arc<dyn Volume>,
     place: Place<'_>,
@@ -61,19 +69,20 @@ pub(crate) fn open(
             (Some(catalog), Access::ReadWrite) => database.make(&files, &catalog, None)?,
             (None, Access::ReadWrite) => {
                 let place = begin()?;
-                // The folder's own name must be durable before anything in it can be.
+                // The name of the folder must be durable before anything in it can be.
                 root.sync()?;
                 let empty = Catalog { generation: 1, next_id: 1, ..Catalog::default() };
                 database.make(&files, &empty, place.as_ref())?
             }
         }
     };
-    // Segments that end with the process are never met again, and those on a cluster have marks.
+    // Segments in memory end with the process, and segments on a cluster have marks.
     let is_kept = !matches!(place, Place::Memory) && opened.segment_place()?.is_none() && !skips("removed.remember");
     Ok(Box::new(opened.with_removed(if is_kept { Removed::Remember } else { Removed::Forget })))
 }
 
-/// Copies the store of a database, as of one commit, to another volume, while others write to it.
+/// Copies the store of a database, as of one commit, to another volume. Others may write to it
+/// meanwhile.
 pub(crate) fn copy_live(from: &Arc<dyn Volume>, to: &Arc<dyn Volume>) -> Result<()> {
     Ok(Store::copy_live(&mut || medium::open_for_reading(from, STORE_FILE), medium::create(to, STORE_FILE)?)?)
 }
@@ -96,7 +105,7 @@ impl Files<'_> {
         });
         Ok(match self.place {
             Place::Memory => Store::memory()?,
-            // On a volume of somebody else's nothing happens that nobody has asked for.
+            // A volume of another party gets no maintenance that was not requested.
             Place::Directory(path) => Store::open(path.join(file), &options.maintenance(Maintenance::WhenIdle))?,
             Place::Volume => Store::open_on(medium::open(self.root, file)?, &options)?,
         })
@@ -114,7 +123,7 @@ impl Files<'_> {
         if let Place::Memory = self.place {
             return StoreCatalog::create(Store::memory()?, self.name(STORE_FILE), catalog, place);
         }
-        // What is left of an attempt that was cut short has no use.
+        // The remains of an interrupted attempt have no use.
         if files.iter().any(|file| file == NEW_FILE) {
             self.root.remove(NEW_FILE)?;
         }
@@ -126,7 +135,7 @@ impl Files<'_> {
         StoreCatalog::open(self.open(STORE_FILE)?, self.name(STORE_FILE))
     }
 
-    /// Removes what a store has made needless: the old catalog above all, last.
+    /// Removes the files that the store replaces. The old catalog is removed last.
     fn remove_left_overs(&self, files: &[String]) -> Result<()> {
         for name in [NEW_FILE, NEW_MANIFEST_FILE, MANIFEST_FILE] {
             if files.iter().any(|file| file == name) {

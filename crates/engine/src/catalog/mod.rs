@@ -1,13 +1,14 @@
-//! What a database holds: tables, their columns and segments, views, models. Values, not handles.
+//! The contents of a database: tables, their columns and segments, views, models and functions.
 //!
-//! A [`Catalog`] is a plain value. Statements change a copy of it and hand the new copy and the list of [`Change`]s to a
-//! [`CatalogStore`], which makes them durable, atomically: after a crash at any instruction the store holds what was
-//! before, or all of them. The order that makes this safe is the caller's: first the segments' bytes are synced, then
-//! their names, then the catalog that mentions them is committed. Files that no catalog mentions are orphans, and are
-//! collected when the database is opened.
+//! A [`Catalog`] is a plain value. A statement changes a copy of it and passes the new copy and the
+//! list of [`Change`]s to a [`CatalogStore`]. The store makes the changes durable, atomically:
+//! after a crash at any instruction it holds either the previous state or all of the changes. The
+//! caller is responsible for the order that makes this safe: first it syncs the bytes of segments,
+//! then their names, then it commits the catalog that mentions them. Files that no catalog mentions
+//! are orphans, and are collected when the database is opened.
 //!
-//! Rows that are in no segment, and which rows of segments are deleted, are no part of the catalog: they are records
-//! beside it, and changes of the same commits.
+//! Rows that are in no segment, and the deleted rows of segments, are not part of the catalog. They
+//! are records beside it, and changes of the same commits.
 
 mod deleted;
 mod manifest;
@@ -37,85 +38,89 @@ pub(crate) use store::{NEW_FILE, STORE_FILE, stands_on_nothing};
 use self::row::EncodedRows;
 use crate::Result;
 
-/// Everything that is committed.
+/// The committed state of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
-    /// Grows by one with every commit.
+    /// The generation. It grows by one with every commit.
     pub generation: u64,
-    /// Ids of tables and segments are below this.
+    /// The upper bound of the ids of tables and segments: all are below it.
     pub next_id: u64,
-    /// Tables by name.
+    /// The tables by name.
     pub tables: BTreeMap<String, TableEntry>,
     /// The text of views by name.
     #[serde(default)]
     pub views: BTreeMap<String, String>,
-    /// Trained models by name, as [`learn`](crate::learn) writes them.
+    /// Trained models by name, in the format of [`learn`](crate::learn).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, String>,
-    /// Functions by name, as [`functions`](crate::functions) writes them.
+    /// Functions by name, in the format of [`functions`](crate::functions).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub functions: BTreeMap<String, String>,
 }
 
-/// Where the segments of a database lie, if not in its directory. See [`remote`](crate::remote).
+/// The place of a database's segments outside its directory. See [`remote`](crate::remote).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentPlace {
     /// A directory on a cluster.
     pub url: String,
-    /// By which file in it one knows that it is this catalog's: one of these. The first is the last that was certain.
+    /// The marks of the catalog: one of them is the name of a file in the directory, which shows
+    /// that the directory belongs to this catalog. The first mark is the last that was certain.
     pub marks: Vec<String>,
 }
 
-/// The identity of a database. Its segments have both parts in their footers, so that a report can tell segments of another
-/// database, and of a history that the store does not know.
+/// The identity of a database. The footers of its segments contain both parts. A report can
+/// therefore recognize segments of another database, and segments of a history that the store does
+/// not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Random bits that the database got with its first segment: 32 hexadecimal digits.
     pub database: String,
-    /// Random bits of each process that has brought segments, the last at the end: 16 hexadecimal digits each.
+    /// Random bits of each process that added segments, 16 hexadecimal digits each, the latest
+    /// last.
     pub lives: Vec<String>,
 }
 
-/// A segment that a commit took out of the catalog, and whose file may still be there.
+/// A segment that a commit took out of the catalog. Its file may still exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedSegment {
     /// The file.
     pub file: String,
-    /// Its length.
+    /// The length of the file, in bytes.
     pub bytes: u64,
-    /// Its checksum: another segment may have its name.
+    /// The checksum. Another segment may have the same name.
     pub checksum: u32,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
-    /// Never used twice, so that a table dropped and made again is another one.
+    /// The id. It is never reused, so that a table that is dropped and created again is another
+    /// one.
     pub id: u64,
     /// The columns, in order.
     pub columns: Vec<ColumnEntry>,
-    /// Rows are sorted by these columns when they are loaded.
+    /// The columns by which rows are sorted when they are loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cluster_by: Vec<String>,
-    /// How rows are spread over partitions.
+    /// The partitioning of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<PartitionBy>,
-    /// The device whose memory it is to be in, of those who have such a one.
+    /// The device in whose memory the table should reside, of devices with memory of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residence: Option<String>,
-    /// The rows.
+    /// The segments, which contain the rows.
     pub segments: Vec<SegmentEntry>,
 }
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnEntry {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its type, in SQL's words.
+    /// The name of its type in SQL.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Whether it admits NULL.
+    /// True if the column admits NULL.
     pub nullable: bool,
 }
 
@@ -124,28 +129,28 @@ pub struct ColumnEntry {
 pub struct SegmentEntry {
     /// The file, in the database's folder of segments.
     pub file: String,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Its length.
+    /// The length of the file, in bytes.
     pub bytes: u64,
-    /// [`Segment::checksum`](onehop_segment::Segment::checksum), by which another segment under its name is noticed;
-    /// `None` if it was loaded before catalogs had it.
+    /// [`Segment::checksum`](onehop_segment::Segment::checksum), which detects another segment of
+    /// the same name. `None` if the segment was loaded before catalogs had checksums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<u32>,
-    /// The partition it belongs to; 0 where the table has none.
+    /// The partition of the segment; 0 if the table has none.
     #[serde(default)]
     pub partition: u32,
 }
 
-/// How a table's rows are spread.
+/// The partitioning of a table's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "method")]
 pub enum PartitionBy {
-    /// By the first bound that the column's value is less than.
+    /// By the first bound that is greater than the column's value.
     Range {
         /// The column.
         column: String,
-        /// Partitions in ascending order of their bounds.
+        /// The partitions in ascending order of their bounds.
         partitions: Vec<RangePartition>,
     },
     /// By the list that the column's value is in.
@@ -159,7 +164,7 @@ pub enum PartitionBy {
     Hash {
         /// The column.
         column: String,
-        /// Their number.
+        /// The number of partitions.
         partitions: u32,
     },
 }
@@ -167,32 +172,32 @@ pub enum PartitionBy {
 /// `PARTITION name VALUES LESS THAN (bound)`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangePartition {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Rows have values below this literal; `None` is MAXVALUE.
+    /// The exclusive upper bound of values, a literal; `None` is MAXVALUE.
     pub less_than: Option<String>,
 }
 
 /// `PARTITION name VALUES IN (...)`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPartition {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Literals; `None` stands for NULL.
+    /// The literals; `None` stands for NULL.
     pub values: Vec<Option<String>>,
-    /// Whether it takes what no other partition lists.
+    /// True if the partition takes values that no other partition lists.
     pub is_default: bool,
 }
 
 impl PartitionBy {
-    /// The column it goes by.
+    /// Returns the partitioning column.
     pub fn column(&self) -> &str {
         match self {
             Self::Range { column, .. } | Self::List { column, .. } | Self::Hash { column, .. } => column,
         }
     }
 
-    /// The number of partitions.
+    /// Returns the number of partitions.
     pub fn count(&self) -> usize {
         match self {
             Self::Range { partitions, .. } => partitions.len(),
@@ -201,7 +206,7 @@ impl PartitionBy {
         }
     }
 
-    /// The name of a partition.
+    /// Returns the name of a partition.
     pub fn name(&self, partition: u32) -> String {
         let name = match self {
             Self::Range { partitions, .. } => partitions.get(partition as usize).map(|p| p.name.clone()),
@@ -223,7 +228,7 @@ impl fmt::Display for PartitionBy {
 }
 
 impl TableEntry {
-    /// The columns as an Arrow schema.
+    /// Returns the columns as an Arrow schema.
     pub fn schema(&self) -> Result<Schema> {
         let fields = self.columns.iter().map(|column| {
             let column_type = names::parse_type(&column.type_name)?;
@@ -232,166 +237,171 @@ impl TableEntry {
         Ok(Schema::new(fields.collect::<Result<Vec<Field>>>()?))
     }
 
-    /// Rows in all segments.
+    /// Returns the number of rows in all segments.
     pub fn rows(&self) -> u64 {
         self.segments.iter().map(|segment| segment.rows).sum()
     }
 
-    /// Bytes of all segments.
+    /// Returns the length of all segments, in bytes.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 }
 
-/// One thing that a commit changes. Tables go by name where the new catalog says more, and by id where it need not be looked
-/// at.
+/// One change of a commit. A change refers to a table by name if the store reads its description
+/// from the new catalog, and by id otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A table is new, or has become another one, or is described otherwise.
+    /// Adds a table, replaces it by another one, or changes its description.
     PutTable {
-        /// Its name.
+        /// The name of the table.
         name: String,
     },
-    /// A table is gone, with all that belongs to it.
+    /// Removes a table, with everything that belongs to it.
     DropTable {
-        /// Its name.
+        /// The name of the table.
         name: String,
     },
-    /// A table has more segments, at the end of those of their partitions.
+    /// Adds segments to a table, after the existing ones of their partitions.
     AddSegments {
-        /// Its id.
+        /// The id of the table.
         table: u64,
-        /// The new ones.
+        /// The new segments.
         segments: Vec<SegmentEntry>,
     },
-    /// A table has lost segments, and what was known of their rows.
+    /// Removes segments from a table, with the records of their deleted rows.
     RemoveSegments {
-        /// Its id.
+        /// The id of the table.
         table: u64,
-        /// Their files.
+        /// The files of the segments.
         files: Vec<String>,
     },
-    /// A view is new, or has another text.
+    /// Adds a view, or replaces its text.
     PutView {
-        /// Its name.
+        /// The name of the view.
         name: String,
     },
-    /// A view is gone.
+    /// Removes a view.
     DropView {
-        /// Its name.
+        /// The name of the view.
         name: String,
     },
-    /// A model is new, or was trained again.
+    /// Adds a model, or replaces it after new training.
     PutModel {
-        /// Its name.
+        /// The name of the model.
         name: String,
     },
-    /// A model is gone.
+    /// Removes a model.
     DropModel {
-        /// Its name.
+        /// The name of the model.
         name: String,
     },
-    /// A function is new, or another.
+    /// Adds or replaces a function.
     PutFunction {
-        /// Its name.
+        /// The name of the function.
         name: String,
     },
-    /// A function is gone.
+    /// Removes a function.
     DropFunction {
-        /// Its name.
+        /// The name of the function.
         name: String,
     },
-    /// Segments lie where they lay, under another mark.
+    /// Gives the place of segments another mark. The segments stay where they are.
     PutPlace {
-        /// What to say of it.
+        /// The new description of the place.
         place: SegmentPlace,
     },
-    /// The database has another life.
+    /// Replaces the identity of the database, which has a new life.
     PutIdentity {
-        /// All of it.
+        /// The complete identity.
         identity: Identity,
     },
-    /// Files of removed segments are gone: nothing has to remember them any more.
+    /// Removes the records of removed segments whose files are gone.
     ForgetRemoved {
         /// The files.
         files: Vec<String>,
     },
-    /// A table has more rows that are in no segment.
+    /// Adds rows to a table that are in no segment.
     AddRows {
-        /// Its id.
+        /// The id of the table.
         table: u64,
-        /// The id of the first; the others have those that follow.
+        /// The id of the first row. The others have consecutive ids.
         first_id: u64,
         /// The rows.
         rows: Arc<EncodedRows>,
     },
-    /// Rows that are in no segment are gone: deleted, or in one now.
+    /// Removes rows that are in no segment: they were deleted, or are in a segment now.
     RemoveRows {
         /// The id of their table.
         table: u64,
-        /// Their ids.
+        /// The ids of the rows.
         rows: Vec<u64>,
     },
-    /// Rows of a segment are deleted.
+    /// Marks rows of a segment as deleted.
     DeleteRows {
-        /// The id of its table.
+        /// The id of the table.
         table: u64,
-        /// Its file.
+        /// The file of the segment.
         file: String,
-        /// Numbers of vectors of the segment, with all rows of each that are deleted.
+        /// Vectors of the segment by number, each with all its deleted rows.
         vectors: Vec<(u32, VectorRows)>,
     },
 }
 
-/// What a store says of itself.
+/// A report of a store on itself.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreReport {
-    /// Where what is committed is safe.
+    /// The failure domain in which committed data is safe.
     pub domain: Domain,
-    /// What it has done and has.
+    /// Statistics of the store.
     pub stats: Stats,
 }
 
-/// Hears of a record: its id or its key's number, and its bytes.
+/// A callback for a record: it takes the id or the number of its key, and its bytes.
 pub type Hear<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 
-/// Where catalogs and fresh rows become durable. One writer at a time; the caller holds the database's lock.
+/// Durable storage of catalogs and fresh rows. It has one writer at a time; the caller holds the
+/// database's lock.
 pub trait CatalogStore: Send + Sync + fmt::Debug {
-    /// The last committed catalog.
+    /// Returns the last committed catalog.
     fn load(&self) -> Result<Catalog>;
 
-    /// Where segments lie, if not in the database's directory.
+    /// Returns the place of segments; `None` if they lie in the database's directory.
     fn segment_place(&self) -> Result<Option<SegmentPlace>>;
 
-    /// The identity of the database; `None` before it had segments, or if these lie elsewhere.
+    /// Returns the identity of the database; `None` before it had segments, or if they lie
+    /// elsewhere.
     fn identity(&self) -> Result<Option<Identity>>;
 
-    /// Segments that were removed, and whose files may be there.
+    /// Returns the removed segments whose files may still exist.
     fn removed(&self) -> Result<Vec<RemovedSegment>>;
 
-    /// Whether commits that were in order have been taken back since the last [`load`](Self::load): nothing of them has
-    /// happened, and no commit is accepted before there is another.
+    /// Returns whether commits that were in order have been taken back since the last
+    /// [`load`](Self::load). None of their effects remain, and the store accepts no commit before
+    /// the next `load`.
     fn is_behind(&self) -> bool;
 
-    /// The rows of a table that are in no segment, by id: ascending.
+    /// Passes the rows of a table that are in no segment to `hear`, in ascending order of their
+    /// ids.
     fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()>;
 
-    /// Which rows of a table's segment are deleted: vectors, ascending.
+    /// Passes the deleted rows of a table's segment to `hear`, in ascending order of vectors.
     fn deleted(&self, table: u64, file: &str, hear: &mut dyn FnMut(u32, VectorRows) -> Result<()>) -> Result<()>;
 
-    /// Makes `next` the committed catalog, which is the last one with `changes` applied, and applies those that are about
-    /// rows. Commits become durable in the order of these calls, each whole or not at all. One at a time.
+    /// Makes `next` the committed catalog, and applies those `changes` that are about rows. `next`
+    /// must be the last catalog with `changes` applied. Commits become durable in the order of
+    /// these calls, each whole or not at all. There is one call at a time.
     ///
-    /// What is returned waits until it survives a power failure. After an error it may be durable or not: the caller must not go
-    /// on, and must load again.
+    /// The returned [`Pending`] waits until the commit survives a power failure. If the wait fails,
+    /// the commit may be durable or not: the caller must not continue, and must load again.
     ///
     /// # Errors
-    /// Nothing of it is committed.
+    /// Any error. The store then commits none of the changes.
     fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<Pending>;
 
-    /// What it has done since it was opened, and what it has.
+    /// Returns statistics since the store was opened, and its current size.
     fn report(&self) -> StoreReport;
 
-    /// Verifies all that it keeps: each finding is a sentence.
+    /// Verifies all records. Each finding is a sentence.
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! Column types read back from the names that the catalog has for them.
+//! Parses the names of column types in the catalog.
 
 use arrow::datatypes::TimeUnit;
 use onehop_segment::ColumnType;

@@ -1,24 +1,26 @@
-//! What the store's records are called, and what the values of the catalog's look like.
+//! Keys of the store's records, and encodings of the catalog's values.
 //!
 //! | tree | key | value |
 //! |---|---|---|
-//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or a later one if there is more: see there |
+//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or a later format for features |
 //! | | `generation`, `next_id` | 8 bytes, little-endian |
-//! | | `features` | 4 bytes, little-endian: bits of what is used, in [`FORMAT_WITH_FEATURES`] |
-//! | | `identity` | version, [`Identity`](super::Identity) as JSON, once the database has had segments in its directory |
-//! | | `segments` | version, [`SegmentPlace`](super::SegmentPlace) as JSON, if they do not lie in the database's directory |
+//! | | `features` | 4 bytes, little-endian: bits of used features, in [`FORMAT_WITH_FEATURES`] |
+//! | | `identity` | version, [`Identity`](super::Identity) as JSON, once the directory has had segments |
+//! | | `segments` | version, [`SegmentPlace`](super::SegmentPlace) as JSON, if segments lie elsewhere |
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
 //! | `models` | name ([`name_key`]) | version, JSON of [`learn`](crate::learn) |
 //! | `functions` | name ([`name_key`]) | version, JSON of [`functions`](crate::functions) |
 //! | `names` | key of a long name | version, the whole name |
 //! | `segments` | table id, file | version, [`SegmentRecord`] as JSON |
-//! | `removed` | file | version, length (8 bytes), checksum (4 bytes): a segment that a commit took out, until its file is gone |
+//! | `removed` | file | version, length (8 bytes), checksum (4 bytes): a removed segment |
 //! | `deleted` | table id, file, 0, vector (4 bytes) | [`VectorRows`](super::VectorRows) |
 //! | `rows/<table id>` | row id | [`row`](super::row) |
 //!
-//! Ids in keys are 8 bytes, and like the numbers of vectors big-endian, so that keys are in their order. A version is one byte,
-//! 1. JSON is for records that are few and small, and that people may want to read; what there is one of per row is not.
+//! Ids in keys are 8 bytes. Ids and vector numbers are big-endian, so that keys sort in their
+//! order. A version is one byte, 1. A record in `removed` stays until the file of the segment is
+//! gone. JSON is for records that are few and small, and that people may want to read. Per-row
+//! records are binary.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,22 +28,24 @@ use serde::{Deserialize, Serialize};
 use super::{ColumnEntry, PartitionBy, SegmentEntry, TableEntry};
 use crate::{Error, ErrorKind, Result};
 
-/// The version of all this. What reads it knows all that it may find, or refuses the database.
+/// The base format version. A reader knows everything that this version may contain, or refuses the
+/// database.
 pub(super) const FORMAT: u32 = 1;
-/// The same with models. A build that knows none refuses the database instead of showing it without them; one that never had a
-/// model is for older builds as well.
+/// The base format with models. A build without models refuses the database instead of showing it
+/// without them. A database that never had a model stays readable for older builds.
 pub(super) const FORMAT_WITH_MODELS: u32 = 2;
-/// The same with bits that say what is used: a build refuses those that it does not know. What comes later is a bit more, and no
-/// format.
+/// The base format with feature bits. A build refuses bits that it does not know. Later additions
+/// are new bits, not new formats.
 pub(super) const FORMAT_WITH_FEATURES: u32 = 3;
 
 /// The feature bit of models.
 pub(super) const FEATURE_MODELS: u32 = 1;
-/// The feature bit of segments that lie in another place than the database's directory.
+/// The feature bit of segments that lie outside the database's directory.
 pub(super) const FEATURE_PLACE: u32 = 2;
 /// The feature bit of functions.
 pub(super) const FEATURE_FUNCTIONS: u32 = 4;
-/// The feature bit of segments with an origin, of markers, and of removed segments that the catalog remembers.
+/// The feature bit of segments with an origin, of markers, and of removed segments that the catalog
+/// remembers.
 pub(super) const FEATURE_IDENTITY: u32 = 8;
 /// All bits that this build knows.
 pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE | FEATURE_FUNCTIONS | FEATURE_IDENTITY;
@@ -65,18 +69,20 @@ pub(super) const IDENTITY_KEY: &[u8] = b"identity";
 
 const VERSION: u8 = 1;
 
-/// The tree of a table's rows.
+/// Returns the name of the tree of a table's rows.
 pub(super) fn rows_of(table: u64) -> String {
     format!("rows/{table}")
 }
 
-/// Names up to this length are their own keys; a key of the store has 1,024 bytes at most.
+/// The maximum length of a name that is its own key, in bytes. A key of the store has at most 1,024
+/// bytes.
 const MOST_KEY_BYTES: usize = 900;
-/// What keys of longer names begin with. No text does.
+/// The first byte of keys of longer names. No UTF-8 string begins with it.
 const LONG: u8 = 0xFF;
 
-/// The key of a name: the name, or of a long one how it begins, its length and a hash. Two long names of one key cannot both
-/// be in a catalog: the tree `names` has the whole name, and who would put another there is refused.
+/// Returns the key of a name. A short name is its own key. The key of a long name is its prefix,
+/// its length and a hash. The tree `names` has the whole name, so that a second long name with the
+/// same key is refused.
 pub(super) fn name_key(name: &str) -> Vec<u8> {
     if name.len() <= MOST_KEY_BYTES {
         return name.into();
@@ -88,7 +94,7 @@ pub(super) fn name_key(name: &str) -> Vec<u8> {
     key
 }
 
-/// Whether a key stands for a name that is in the tree `names`.
+/// Returns whether a key stands for a name that is in the tree `names`.
 pub(super) fn is_long(key: &[u8]) -> bool {
     key.first() == Some(&LONG)
 }
@@ -97,7 +103,7 @@ pub(super) fn segment_key(table: u64, file: &str) -> Vec<u8> {
     [&table.to_be_bytes()[..], file.as_bytes()].concat()
 }
 
-/// What the keys of a segment's deleted rows begin with.
+/// Returns the common prefix of the keys of a segment's deleted rows.
 pub(super) fn deleted_prefix(table: u64, file: &str) -> Vec<u8> {
     [&table.to_be_bytes()[..], file.as_bytes(), &[0]].concat()
 }
@@ -120,6 +126,7 @@ pub(super) struct TableRecord {
 }
 
 impl TableRecord {
+    /// Creates the record of a table.
     pub fn of(table: &TableEntry) -> Self {
         Self {
             id: table.id,
@@ -130,14 +137,16 @@ impl TableRecord {
         }
     }
 
+    /// Returns the table with these segments.
     pub fn with_segments(self, segments: Vec<SegmentEntry>) -> TableEntry {
         let Self { id, columns, cluster_by, partition_by, residence } = self;
         TableEntry { id, columns, cluster_by, partition_by, residence, segments }
     }
 }
 
-/// A segment, and its place among those of its table: by `generation` of the catalog that was the first to have it, then by
-/// `index` among those that it got.
+/// A segment, and its position among those of its table: by `generation`, then by `index`.
+/// `generation` is the first one of the catalog that has the segment. `index` orders the segments
+/// that were added in that generation.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SegmentRecord {
     pub generation: u64,
@@ -151,23 +160,27 @@ pub(super) struct SegmentRecord {
 }
 
 impl SegmentRecord {
+    /// Creates the record of a segment.
     pub fn of(segment: &SegmentEntry, generation: u64, index: usize) -> Self {
         let SegmentEntry { rows, bytes, checksum, partition, .. } = *segment;
         Self { generation, index: index as u64, rows, bytes, checksum, partition }
     }
 
+    /// Returns the segment with this file.
     pub fn with_file(&self, file: &str) -> SegmentEntry {
         let Self { rows, bytes, checksum, partition, .. } = *self;
         SegmentEntry { file: file.to_string(), rows, bytes, checksum, partition }
     }
 }
 
-/// The value of a segment that was removed: what tells its file from another of its name.
+/// Encodes the length and checksum of a removed segment. They distinguish its file from another
+/// file of the same name.
 pub(super) fn encode_removed(bytes: u64, checksum: u32) -> Vec<u8> {
     [&[VERSION][..], &bytes.to_le_bytes(), &checksum.to_le_bytes()].concat()
 }
 
-/// Length and checksum of a segment that was removed, or what is wrong with the value.
+/// Decodes the length and checksum of a removed segment. Fails with a message that says what is
+/// wrong.
 pub(super) fn decode_removed(value: &[u8]) -> std::result::Result<(u64, u32), String> {
     let short = || "it is not 13 bytes long".to_string();
     let (bytes, checksum) = versioned(value)?.split_first_chunk::<8>().ok_or_else(short)?;
@@ -175,7 +188,7 @@ pub(super) fn decode_removed(value: &[u8]) -> std::result::Result<(u64, u32), St
     Ok((u64::from_le_bytes(*bytes), u32::from_le_bytes(checksum)))
 }
 
-/// A record as its value.
+/// Encodes a record as a value.
 pub(super) fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
     let mut value = vec![VERSION];
     serde_json::to_writer(&mut value, record)
@@ -183,17 +196,17 @@ pub(super) fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// The record of a value, or what is wrong with it.
+/// Decodes a value as a record. Fails with a message that says what is wrong.
 pub(super) fn decode<T: DeserializeOwned>(value: &[u8]) -> std::result::Result<T, String> {
     serde_json::from_slice(versioned(value)?).map_err(|e| e.to_string())
 }
 
-/// A text as a value.
+/// Encodes a string as a value.
 pub(super) fn encode_text(text: &str) -> Vec<u8> {
     [&[VERSION], text.as_bytes()].concat()
 }
 
-/// The text of a value, or what is wrong with it.
+/// Decodes a value as a string. Fails with a message that says what is wrong.
 pub(super) fn decode_text(value: &[u8]) -> std::result::Result<String, String> {
     String::from_utf8(versioned(value)?.to_vec()).map_err(|e| e.to_string())
 }
@@ -224,7 +237,7 @@ mod tests {
 
     #[test]
     fn keys_of_one_file_are_no_others() {
-        // One file's name may begin with another's.
+        // The name of one file may be a prefix of another's.
         let (short, long) = (deleted_prefix(1, "a"), deleted_key(1, "ab", 0));
         assert!(!long.starts_with(&short));
     }

@@ -1,4 +1,4 @@
-//! Rows as the store keeps them: the one place that knows their bytes.
+//! The stored form of rows. No other module knows their bytes.
 //!
 //! ```text
 //! row     = version (1 byte: 1), NULL bits, values
@@ -9,10 +9,11 @@
 //!   timestamps, decimals             zigzag, then LEB128
 //!   other unsigned integers          LEB128
 //!   float, double                    4, 8 bytes, little-endian
-//!   text                             its length as LEB128, then UTF-8
+//!   string                           its length as LEB128, then UTF-8
 //! ```
-//! A row is read with the columns of its table, which are as they were when it was written: no statement changes them. What
-//! does not come out even (a row that ends early or goes on, text that is none) is corrupt, never a wrong value.
+//! A row is decoded with the columns of its table. No statement changes them, so they are the
+//! columns with which it was written. An inconsistent row is corrupt, never a wrong value. Examples
+//! are a row that ends early or has trailing bytes, and a string that is not UTF-8.
 
 use std::sync::Arc;
 
@@ -29,55 +30,55 @@ use crate::{Error, ErrorKind, Result};
 
 const VERSION: u8 = 1;
 
-/// Rows as bytes, one after the other.
+/// Encoded rows, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedRows {
     bytes: Vec<u8>,
-    /// Where each row ends.
+    /// The end of each row.
     ends: Vec<usize>,
 }
 
 impl EncodedRows {
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// How many bytes all of them have.
+    /// Returns the size of all rows, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes of each.
+    /// Returns the bytes of each row.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 
-    /// The first so many, or all.
+    /// Returns the first `rows` rows, or all.
     #[must_use]
     pub fn first(&self, rows: usize) -> Self {
         let ends = &self.ends[..rows.min(self.ends.len())];
         Self { bytes: self.bytes[..ends.last().copied().unwrap_or(0)].to_vec(), ends: ends.to_vec() }
     }
 
-    /// Adds others.
+    /// Appends other rows.
     pub fn extend(&mut self, others: &Self) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(&others.bytes);
         self.ends.extend(others.ends.iter().map(|end| before + end));
     }
 
-    /// Makes room for so many more.
+    /// Reserves space for more rows.
     pub fn reserve(&mut self, rows: usize, bytes: usize) {
         self.ends.reserve_exact(rows);
         self.bytes.reserve_exact(bytes);
     }
 
-    /// Adds a row of so many columns.
+    /// Appends a row. `value` returns the value of each column; `None` is NULL.
     ///
     /// # Errors
-    /// Those of `value`, which says what each has; `None` is NULL. Nothing is added then.
+    /// The first error of `value`. The row is not appended then.
     pub fn push<'a, E>(
         &mut self,
         columns: usize,
@@ -114,12 +115,12 @@ impl From<&[&[u8]]> for EncodedRows {
     }
 }
 
-/// A value as it is encoded.
+/// A value in its encoded form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
     /// A boolean, or an integer of 8 bits.
     Byte(u8),
-    /// Other signed integers, and what is counted in them.
+    /// Other signed integers, and types that are represented by them.
     Signed(i128),
     /// Other unsigned integers.
     Unsigned(u128),
@@ -127,7 +128,7 @@ pub enum Cell<'a> {
     Float(f32),
     /// A double.
     Double(f64),
-    /// A text.
+    /// A string.
     Text(&'a str),
 }
 
@@ -147,10 +148,11 @@ impl Cell<'_> {
     }
 }
 
-/// Every row of a batch, as bytes.
+/// Encodes every row of a batch.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] for a NULL in a column that admits none, [`ErrorKind::Internal`] for a type that no table has.
+/// [`ErrorKind::Data`] for a NULL in a column that admits none, [`ErrorKind::Internal`] for a type
+/// that no table has.
 pub(crate) fn encode(batch: &RecordBatch, schema: &Schema) -> Result<EncodedRows> {
     refuse_nulls(batch, schema)?;
     let mut rows = EncodedRows::default();
@@ -164,10 +166,10 @@ pub(crate) fn encode(batch: &RecordBatch, schema: &Schema) -> Result<EncodedRows
     Ok(rows)
 }
 
-/// Whether there is a NULL where none may be.
+/// Checks that columns which admit no NULL have none.
 ///
 /// # Errors
-/// [`ErrorKind::Data`], in the words of a segment's writer.
+/// [`ErrorKind::Data`] for such a NULL, with the message of a segment's writer.
 pub(crate) fn refuse_nulls(batch: &RecordBatch, schema: &Schema) -> Result<()> {
     let mut columns = batch.columns().iter().zip(schema.fields());
     match columns.find(|(array, field)| array.null_count() > 0 && !field.is_nullable()) {
@@ -176,7 +178,7 @@ pub(crate) fn refuse_nulls(batch: &RecordBatch, schema: &Schema) -> Result<()> {
     }
 }
 
-/// A value of a column that is there.
+/// Returns a value of a column that is not NULL.
 fn cell(array: &dyn Array, at: usize) -> Result<Cell<'_>> {
     fn native<T: ArrowPrimitiveType>(array: &dyn Array, at: usize) -> T::Native {
         array.as_primitive::<T>().value(at)
@@ -210,7 +212,7 @@ fn no_such_type(data_type: &DataType) -> Error {
     Error::new(ErrorKind::Internal, format!("no table has columns of type {data_type}"))
 }
 
-/// Makes batches of rows that are read back.
+/// Builds batches of decoded rows.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     schema: SchemaRef,
@@ -232,22 +234,22 @@ enum Column {
     Float64(PrimitiveBuilder<Float64Type>),
     Decimal(Decimal128Builder),
     Date(PrimitiveBuilder<Date32Type>),
-    /// Of any unit: it is the array's type that says which.
+    /// Timestamps of any unit. The type of the array determines the unit.
     Timestamp(PrimitiveBuilder<Int64Type>),
     Text(StringViewBuilder),
 }
 
 impl Decoder {
-    /// For rows of these columns.
+    /// Creates a decoder for rows of these columns.
     pub fn new(schema: &SchemaRef) -> Result<Self> {
         let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect::<Result<_>>()?;
         Ok(Self { schema: Arc::clone(schema), columns })
     }
 
-    /// Adds a row. After an error the decoder is of no further use.
+    /// Decodes a row. After an error the decoder must not be used any more.
     ///
     /// # Errors
-    /// What is wrong with its bytes; the caller knows which row of which table it is.
+    /// A message that says what is wrong with the bytes. The caller knows the row and its table.
     pub fn push(&mut self, bytes: &[u8]) -> std::result::Result<(), String> {
         let mut rest = Bytes(bytes);
         match rest.byte()? {
@@ -269,7 +271,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The rows so far.
+    /// Returns the rows decoded so far.
     pub fn finish(&mut self) -> Result<RecordBatch> {
         let fields = self.columns.iter_mut().zip(self.schema.fields());
         let columns: Vec<ArrayRef> = fields.map(|(column, field)| column.finish(field.data_type())).collect();
@@ -378,7 +380,7 @@ impl Column {
                     DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
                         Arc::new(values.reinterpret_cast::<TimestampNanosecondType>().with_timezone_opt(zone.clone()))
                     }
-                    // `Column::new` makes this builder for timestamps alone.
+                    // `Column::new` creates this builder for timestamps alone.
                     _ => Arc::new(values),
                 }
             }
@@ -391,7 +393,8 @@ fn put_signed(row: &mut Vec<u8>, value: i128) {
     put_unsigned(row, ((value << 1) ^ (value >> 127)) as u128);
 }
 
-/// LEB128: seven bits a byte, the lowest first; the top bit says that more follow.
+/// Appends a number as LEB128: seven bits a byte, the lowest first; the top bit says that more
+/// follow.
 fn put_unsigned(row: &mut Vec<u8>, mut value: u128) {
     while value >= 0x80 {
         row.push(value as u8 | 0x80);
@@ -400,7 +403,7 @@ fn put_unsigned(row: &mut Vec<u8>, mut value: u128) {
     row.push(value as u8);
 }
 
-/// What is left of an encoding.
+/// The rest of an encoded row.
 struct Bytes<'a>(&'a [u8]);
 
 const ENDS_EARLY: &str = "it ends too early";
@@ -500,11 +503,11 @@ mod tests {
         let batch = batch();
         let rows = encode(&batch, batch.schema_ref()).unwrap();
         assert_eq!(decode(batch.schema_ref(), rows.iter()), batch);
-        // A slice has the rows that it shows.
+        // A slice encodes its own rows alone.
         let slice = batch.slice(1, 2);
         let of_slice = encode(&slice, batch.schema_ref()).unwrap();
         assert!(of_slice.iter().eq(rows.iter().skip(1)));
-        // Rows that are put together, or cut off, are the same.
+        // Rows that are joined or truncated equal the originals.
         let mut more = rows.first(1);
         assert_eq!(decode(batch.schema_ref(), more.iter()), batch.slice(0, 1));
         more.extend(&of_slice);

@@ -1,11 +1,15 @@
-//! Invariants of a catalog. Its records are checked when they are read, and later code counts on that.
+//! Invariants of a catalog. Records are checked when they are read, and later code relies on the
+//! result.
 //!
-//! - Generations and ids have room for more of them.
-//! - Tables have ids of their own, and columns of their own names.
-//! - The columns that a table is sorted by are columns of it.
-//! - A partitioned table has its column, and as many partitions as a table may have; segments are in one of them.
-//! - A segment's rows are as many as a segment has room for, so that sums of rows and bytes stay below 2^63.
-//! - A segment's file is a name in the folder of segments, and leads nowhere else: files are removed by it.
+//! - Generations and ids are far enough from overflow.
+//! - Tables have distinct ids. The columns of a table have distinct names.
+//! - The columns that a table is sorted by exist in it.
+//! - A partitioned table has its partitioning column, and between 1 and [`MOST_PARTITIONS`]
+//!   partitions. Each segment is in one of them.
+//! - A segment has at most [`MAX_SEGMENT_ROWS`] rows, so that sums of rows and bytes stay below
+//!   2^63.
+//! - The file of a segment is a name in the folder of segments and leads nowhere else. Files are
+//!   removed by this name.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +17,16 @@ use onehop_segment::MAX_SEGMENT_ROWS;
 
 use super::{Catalog, PartitionBy, SegmentEntry, TableEntry};
 
-/// Partitions that a table may have.
+/// The maximum number of partitions of a table.
 pub(crate) const MOST_PARTITIONS: usize = 4096;
-/// No database lives to count so many generations, or to give so many ids: counting on from there could overflow.
+/// The limit of generations and ids. No database reaches it, and counting on from a larger number
+/// could overflow.
 const MOST_COUNTED: u64 = 1 << 62;
-/// No file has so many bytes.
+/// The maximum length of a segment's file, in bytes.
 const MOST_FILE_BYTES: u64 = 1 << 44;
 
-/// What is wrong with a catalog; `None` if nothing is.
+/// Returns the first violated invariant of a catalog, as a message, or `None` if the catalog is
+/// sound.
 pub(super) fn fault(catalog: &Catalog) -> Option<String> {
     if catalog.generation >= MOST_COUNTED || catalog.next_id >= MOST_COUNTED {
         return Some(format!("generation {} and next id {} cannot be", catalog.generation, catalog.next_id));

@@ -1,8 +1,9 @@
-//! The catalog, fresh rows and delete bitmaps in a [store](onehop_store): each commit is one transaction of it, and writes the
-//! records that it changes. What they look like is in [`records`](super::records).
+//! The catalog, fresh rows and delete bitmaps in a [store](onehop_store). Each commit is one
+//! transaction of the store, and writes the records that it changes. [`records`](super::records)
+//! describes the records.
 //!
-//! A commit is handed over under the next number of the store's, and made durable afterwards, by whoever waits for it
-//! first, for all who wait: one flush for many.
+//! A commit gets the next number of the store and becomes durable later. The first thread that
+//! waits flushes for all waiting threads: one flush covers many commits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -26,34 +27,36 @@ use crate::{Error, ErrorKind, Result};
 
 /// The store's file in a database's directory.
 pub(crate) const STORE_FILE: &str = "store";
-/// Its name while it is being made.
+/// The name of the store's file while it is being created.
 pub(crate) const NEW_FILE: &str = "store.new";
 
 /// A catalog in a store.
 #[derive(Debug)]
 pub(crate) struct StoreCatalog {
     store: Store,
-    /// What messages call it.
+    /// The name in messages.
     name: String,
-    /// That of the store when the catalog was last loaded: what is to be committed stands on it.
+    /// The epoch of the store when the catalog was last loaded. New commits are based on it.
     epoch: AtomicU64,
     removed: Removed,
 }
 
-/// How a commit treats segments that it takes out.
+/// The treatment of segments that a commit removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removed {
-    /// The catalog remembers them, so that the next opening may remove a file that a crash leaves.
+    /// The catalog remembers them, so that the next opening can remove a file that a crash leaves.
     Remember,
-    /// Their files end with the process, or are told apart in another way.
+    /// The catalog forgets them. Their files end with the process, or are told apart in another
+    /// way.
     Forget,
 }
 
 impl StoreCatalog {
-    /// The catalog in a store that has one.
+    /// Opens the catalog in a store that has one.
     ///
     /// # Errors
-    /// [`ErrorKind::TooNew`] for a later version, [`ErrorKind::Corrupt`] for a store that has none.
+    /// [`ErrorKind::TooNew`] for a later version, [`ErrorKind::Corrupt`] for a store without a
+    /// catalog.
     pub fn open(store: Store, name: String) -> Result<Self> {
         let opened = Self { store, name, epoch: AtomicU64::new(0), removed: Removed::Forget };
         let tree = opened.store.read()?.tree(DATABASE)?;
@@ -86,7 +89,7 @@ impl StoreCatalog {
         Ok(opened)
     }
 
-    /// Puts a whole catalog into an empty store. Durable when it returns.
+    /// Writes a whole catalog into an empty store. It is durable on return.
     pub fn create(store: Store, name: String, catalog: &Catalog, place: Option<&SegmentPlace>) -> Result<Self> {
         let made = Self { store, name, epoch: AtomicU64::new(0), removed: Removed::Forget };
         let transaction = made.store.write()?;
@@ -111,7 +114,7 @@ impl StoreCatalog {
         Ok(made)
     }
 
-    /// The same, which remembers segments that are removed, or does not.
+    /// Sets whether the catalog remembers removed segments.
     pub fn with_removed(self, removed: Removed) -> Self {
         Self { removed, ..self }
     }
@@ -137,7 +140,7 @@ impl StoreCatalog {
         std::str::from_utf8(key).map_err(|_| self.bad_record(tree, key, "its key is not UTF-8"))
     }
 
-    /// The name that a key stands for.
+    /// Returns the name that a key stands for.
     fn name_of(&self, read: &ReadTransaction, tree: &str, key: &[u8]) -> Result<String> {
         let name = if is_long(key) {
             let whole = read.tree(NAMES)?.get(key)?.ok_or_else(|| self.bad_record(tree, key, "its name is missing"))?;
@@ -148,7 +151,7 @@ impl StoreCatalog {
         if name_key(&name) == key { Ok(name) } else { Err(self.bad_record(tree, key, "its name is another's")) }
     }
 
-    /// The texts of a tree, by name.
+    /// Returns the strings of a tree, by name.
     fn texts(&self, read: &ReadTransaction, tree: &str) -> Result<BTreeMap<String, String>> {
         let mut texts = BTreeMap::new();
         for entry in read.tree(tree)?.iter() {
@@ -160,7 +163,7 @@ impl StoreCatalog {
         Ok(texts)
     }
 
-    /// The segments of a table, in order.
+    /// Returns the segments of a table, in order.
     fn segments(&self, table: u64) -> Result<Vec<SegmentEntry>> {
         let mut segments = Vec::new();
         for entry in self.store.read()?.tree(SEGMENTS)?.prefix(table.to_be_bytes()) {
@@ -177,7 +180,8 @@ impl StoreCatalog {
 
 impl CatalogStore for StoreCatalog {
     fn load(&self) -> Result<Catalog> {
-        // Nothing is in order that is not durable: what was is taken back, or was waited for, and commits are refused.
+        // No commit that is not durable is in order at this point: earlier ones were taken back or
+        // waited for, and new ones are refused.
         self.epoch.store(self.store.epoch(), SeqCst);
         let mut catalog = Catalog {
             generation: self.number(GENERATION_KEY)?,
@@ -260,7 +264,8 @@ impl CatalogStore for StoreCatalog {
         for (index, change) in changes.iter().enumerate() {
             apply(&mut transaction, next, change, index, self.removed)?;
         }
-        // Of this commit alone: what becomes of others is told to who waits for those.
+        // The result concerns this commit alone. The outcome of other commits is reported to the
+        // threads that wait for them.
         Ok(transaction.commit_later()?)
     }
 
@@ -278,18 +283,18 @@ impl CatalogStore for StoreCatalog {
     }
 }
 
-/// A number of 4 bytes.
+/// Reads a number of 4 bytes.
 fn number_of(value: &[u8]) -> Option<u32> {
     <[u8; 4]>::try_from(value).ok().map(u32::from_le_bytes)
 }
 
-/// The error of who has looked at a commit that has not happened.
+/// Returns the error of a commit that is based on a commit which was taken back.
 pub(crate) fn stands_on_nothing() -> Error {
     Error::new(ErrorKind::Resources, "a commit of another session, which this one would stand on, found no room")
         .with_hint("make room on the disk, and try again")
 }
 
-/// Whether a change is one of the catalog, not of rows.
+/// Returns whether a change is one of the catalog, not of rows.
 fn is_of_catalog(change: &Change) -> bool {
     use Change::{AddRows, DeleteRows, ForgetRemoved, PutIdentity, PutPlace, RemoveRows};
     !matches!(
@@ -303,8 +308,9 @@ fn is_of_catalog(change: &Change) -> bool {
     )
 }
 
-/// Whether a change is one without which nobody could ever make room on a full disk: it takes out more than it puts in, or, as
-/// marks of deleted rows do, comes before something that does.
+/// Returns whether a change may use the reserve of a full disk. Such a change removes more than it
+/// adds, or, like marks of deleted rows, precedes a change that does. Without the reserve no
+/// statement could free space.
 fn makes_room(change: &Change) -> bool {
     use Change::{DeleteRows, DropFunction, DropModel, DropTable, DropView, ForgetRemoved, RemoveRows, RemoveSegments};
     matches!(
@@ -327,7 +333,7 @@ fn put_numbers(transaction: &WriteTransaction, catalog: &Catalog) -> Result<()> 
     Ok(())
 }
 
-/// Puts the record of a table, a view or a model.
+/// Writes the record of a table, a view, a model or a function.
 fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec<u8>) -> Result<()> {
     let key = name_key(name);
     if is_long(&key) {
@@ -343,8 +349,8 @@ fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec
     Ok(())
 }
 
-/// Puts the record of a model. From the first one on the catalog is of a format that builds without
-/// models refuse: they would list a database as whole that has lost its models.
+/// Writes the record of a model. The first one changes the format of the catalog, so that builds
+/// without models refuse it. They would otherwise show the database as complete without its models.
 fn put_model(transaction: &WriteTransaction, name: &str, text: &str) -> Result<()> {
     let mut tree = transaction.tree(DATABASE)?;
     let features = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of);
@@ -356,17 +362,17 @@ fn put_model(transaction: &WriteTransaction, name: &str, text: &str) -> Result<(
     put_named(transaction, MODELS, name, encode_text(text))
 }
 
-/// Puts the record of a function, and says that there is one.
+/// Writes the record of a function, and sets its feature bit.
 fn put_function(transaction: &WriteTransaction, name: &str, text: &str) -> Result<()> {
     use_feature(transaction, FEATURE_FUNCTIONS)?;
     put_named(transaction, FUNCTIONS, name, encode_text(text))
 }
 
-/// Says that something is used: builds that do not know it refuse the database.
+/// Sets a feature bit. Builds that do not know it refuse the database.
 fn use_feature(transaction: &WriteTransaction, feature: u32) -> Result<()> {
     let mut tree = transaction.tree(DATABASE)?;
     let format = tree.get(FORMAT_KEY)?.as_deref().and_then(number_of);
-    // Before there were bits the format said whether there are models.
+    // Before feature bits existed, the format said whether there are models.
     let before = if format == Some(FORMAT_WITH_MODELS) { FEATURE_MODELS } else { 0 };
     let bits = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of).unwrap_or(before);
     tree.insert(FORMAT_KEY, FORMAT_WITH_FEATURES.to_le_bytes())?;
@@ -374,26 +380,28 @@ fn use_feature(transaction: &WriteTransaction, feature: u32) -> Result<()> {
     Ok(())
 }
 
-/// Says where segments lie. The catalog is then of a format that builds refuse which would look for them elsewhere.
+/// Writes the place of segments. Builds that would look for them elsewhere refuse the resulting
+/// format.
 fn put_place(transaction: &WriteTransaction, place: &SegmentPlace) -> Result<()> {
     use_feature(transaction, FEATURE_PLACE)?;
     transaction.tree(DATABASE)?.insert(PLACE_KEY, encode(place)?)?;
     Ok(())
 }
 
-/// Records the identity of the database. Builds that remove every file which the catalog does not mention refuse it from then on.
+/// Writes the identity of the database. Builds that remove every file which the catalog does not
+/// mention refuse the database from then on.
 fn put_identity(transaction: &WriteTransaction, identity: &Identity) -> Result<()> {
     use_feature(transaction, FEATURE_IDENTITY)?;
     transaction.tree(DATABASE)?.insert(IDENTITY_KEY, encode(identity)?)?;
     Ok(())
 }
 
-/// Removes the record of a segment. What is kept of it is shorter than the record was.
+/// Removes the record of a segment. The record that remains in `removed` is shorter.
 fn remove_segment(transaction: &WriteTransaction, key: &[u8], removed: Removed) -> Result<()> {
     let Some(value) = transaction.tree(SEGMENTS)?.get(key)?.map(|value| value.to_vec()) else { return Ok(()) };
     transaction.tree(SEGMENTS)?.remove(key)?;
     let record = decode::<SegmentRecord>(&value).ok();
-    // Without a checksum there is no telling which file it was: the file is kept if a crash leaves it.
+    // Without a checksum the file cannot be identified: it is kept if a crash leaves it.
     if let (Removed::Remember, Some((bytes, checksum)), Some(file)) =
         (removed, record.and_then(|record| Some((record.bytes, record.checksum?))), key.get(8..))
     {
@@ -402,7 +410,7 @@ fn remove_segment(transaction: &WriteTransaction, key: &[u8], removed: Removed) 
     Ok(())
 }
 
-/// Removes the record of a table, a view or a model.
+/// Removes the record of a table, a view, a model or a function.
 fn remove_named(transaction: &WriteTransaction, tree: &str, name: &str) -> Result<()> {
     let key = name_key(name);
     if is_long(&key) {
@@ -417,7 +425,8 @@ fn put_table(transaction: &WriteTransaction, name: &str, table: &TableEntry, gen
     put_segments(transaction, table.id, &table.segments, generation, 0)
 }
 
-/// Segments in this order, after those of earlier generations. `first` keeps several lists of one commit apart.
+/// Writes segments in this order, after those of earlier generations. `first` keeps several lists
+/// of one commit apart.
 fn put_segments(
     transaction: &WriteTransaction,
     table: u64,
@@ -436,7 +445,7 @@ fn put_segments(
     Ok(())
 }
 
-/// More than the segments that one change brings.
+/// An upper bound of the segments that one change adds.
 const SEGMENTS_PER_CHANGE: usize = 1 << 32;
 
 fn apply(
@@ -450,7 +459,7 @@ fn apply(
         Change::PutTable { name } => {
             let Some(table) = next.tables.get(name) else { return Ok(()) };
             match id_of(transaction, name)? {
-                // Its segments are where they were.
+                // Its segments stay where they are.
                 Some(same) if same == table.id => {
                     put_named(transaction, TABLES, name, encode(&TableRecord::of(table))?)?;
                 }
@@ -529,7 +538,7 @@ fn apply(
     Ok(())
 }
 
-/// The id of a table as the transaction has it so far.
+/// Returns the id of a table in the transaction so far.
 fn id_of(transaction: &WriteTransaction, name: &str) -> Result<Option<u64>> {
     let Some(value) = transaction.tree(TABLES)?.get(name_key(name))? else { return Ok(None) };
     let record: TableRecord = decode(&value).map_err(|reason| {
@@ -538,7 +547,7 @@ fn id_of(transaction: &WriteTransaction, name: &str) -> Result<Option<u64>> {
     Ok(Some(record.id))
 }
 
-/// Removes all that belongs to a table that is gone.
+/// Removes the records that belong to a removed table.
 fn remove_contents(transaction: &mut WriteTransaction, table: u64, removed: Removed) -> Result<()> {
     for key in keys_of(transaction, SEGMENTS, &table.to_be_bytes())? {
         remove_segment(transaction, &key, removed)?;
@@ -628,7 +637,8 @@ mod tests {
         commit(&store, &mut catalog, &[Change::AddSegments { table: 1, segments: more }]);
         assert_eq!(store.load().unwrap(), catalog);
 
-        // The same table, described otherwise; and another one of the name of one that is gone.
+        // The same table with another description, and another table that takes the name of a
+        // removed one.
         catalog.tables.get_mut("t").unwrap().residence = Some("cuda:0".into());
         catalog.tables.insert("u".into(), table(2, vec![segment("u.seg", 0)]));
         let put = |name: &str| Change::PutTable { name: name.into() };
@@ -713,7 +723,7 @@ mod tests {
         let number =
             |key: &[u8]| inner.read().unwrap().tree(DATABASE).unwrap().get(key).unwrap().as_deref().and_then(number_of);
         assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURE_PLACE)));
-        // Models are a bit more, and the format stays.
+        // Models set another bit, and the format stays.
         catalog.models.insert("m".into(), "{}".into());
         place.marks.push("b".into());
         commit(

@@ -1,4 +1,4 @@
-//! The memory that readers of files hold, as the session's pool counts it.
+//! Accounting for the memory of file readers in the session's pool.
 
 use std::io;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use onehop_files::{Fault, Memory, OverMemory};
 use super::site::refused;
 use crate::{Error, ErrorKind};
 
-/// A reader's account with the pool of its session.
+/// A reader's reservation in the pool of its session.
 pub(super) struct PoolMemory(MemoryReservation);
 
 impl PoolMemory {
-    /// An account that holds nothing yet.
+    /// Creates an empty reservation.
     pub fn new(pool: &Arc<dyn MemoryPool>) -> Self {
         Self(MemoryConsumer::new("FileReader").register(pool))
     }
@@ -26,7 +26,7 @@ impl Memory for PoolMemory {
     }
 }
 
-/// The error of a file that is not read.
+/// Converts a fault of a file reader to an error.
 pub(super) fn unread(name: &str, fault: Fault) -> Error {
     match fault {
         Fault::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => refused(onehop_io::Operation::Read, name, e),
@@ -34,7 +34,7 @@ pub(super) fn unread(name: &str, fault: Fault) -> Error {
     }
 }
 
-/// The same, where the fault is the cause of another error.
+/// Like [`unread`], for a fault that is the cause of another error.
 pub(super) fn unread_for(name: &str, fault: &Fault) -> Error {
     let message = format!("cannot read '{name}': {fault}");
     match fault {
@@ -49,5 +49,5 @@ pub(super) fn unread_for(name: &str, fault: &Fault) -> Error {
     }
 }
 
-/// What to do about a file that contradicts its format.
+/// The hint for a file that contradicts its format.
 pub(super) const DAMAGED: &str = "the file is damaged, or of another format than its name says";

@@ -1,20 +1,19 @@
 //! One schema for several files, or an error that names the file that differs.
 //!
-//! Files of one pattern are meant to be pieces of one table. Where they are not, filling up with NULL would make rows
-//! that no file has. So:
+//! Files of one pattern are meant to be pieces of one table. If they are not, filling up with NULL
+//! would make rows that no file has. The rules are:
 //!
-//! 1. Every file has the columns of the first. Columns are found by name, in other letters where no
-//!    column has exactly the name ([`places`]): the first spelling is the table's, as in DuckDB.
-//!    Those of Arrow files are read by position, and have to be in the same order. Keys of JSON
-//!    objects mean their letters, as DuckDB reads them. They may be missing, in a file as in an
-//!    object, as long as the files have one in common. With `union_by_name` any file may lack any
-//!    column.
-//! 2. A column has one type. Guessed types, a type and NULL alone, integers and text of different
-//!    widths, timestamps of different zones, and structs with the same names, become a type that
-//!    holds both; everything else is an error.
-//! 3. Types of text files are guessed. Values of a column of timestamps fit nanoseconds if its
-//!    field says so ([`FITS_NANOSECONDS`]); otherwise nanoseconds of another file and they are
-//!    text.
+//! 1. Every file has the columns of the first. Columns are found by name, in another case if no
+//!    column has exactly the name ([`places`]). The first spelling is the table's, as in DuckDB.
+//!    Columns of Arrow files are read by position, and must be in the same order. Keys of JSON
+//!    objects are case-sensitive, as in DuckDB. They may be missing, in a file as in an object, if
+//!    the files have one in common. With `union_by_name` any file may lack any column.
+//! 2. A column has one type. These pairs are joined to a type that holds both: guessed types; a
+//!    type and NULL alone; integers of different widths; string types; timestamps of different
+//!    zones; structs with the same names. Everything else is an error.
+//! 3. Types of text files are guessed. The field of a timestamp column says whether its values fit
+//!    nanoseconds ([`FITS_NANOSECONDS`]). If they do not, and another file has nanoseconds, the
+//!    joined column is a string.
 //!
 //! Invariant: the time is linear in columns.
 
@@ -29,14 +28,14 @@ use crate::{Error, ErrorKind, Result};
 
 const HINT: &str = "files of different tables cannot be read as one: name them one by one, or join their queries with \
                     UNION ALL BY NAME";
-/// Where columns that are missing can be NULL.
+/// The hint for formats in which missing columns can be NULL.
 const UNION_HINT: &str = "read_csv and read_parquet with union_by_name = true read columns that are missing as NULL";
 
-/// A field of a text file says by this key that all its values are in the years of nanoseconds
-/// since 1970, 1678 to 2261.
+/// A metadata key of a text file's field. It says that all values are within the range of
+/// nanoseconds since 1970, in the years 1678 to 2261.
 pub(super) const FITS_NANOSECONDS: &str = "onehop.fits_nanoseconds";
 
-/// The schema that all files have; `files` are their names and their own.
+/// Returns the common schema of all files. `files` are their names and schemas.
 pub(super) fn agree(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<SchemaRef> {
     let Some(((first, schema), others)) = files.split_first() else {
         return Err(Error::new(ErrorKind::Internal, "no files to agree on columns"));
@@ -68,7 +67,7 @@ pub(super) fn agree(files: &[(String, SchemaRef)], format: Format, union: Union)
     Ok(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())))
 }
 
-/// The names of the columns that the files have together, in the order in which they first come.
+/// Returns the names of all columns of the files, in the order of their first occurrence.
 fn names(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<Vec<String>> {
     let Some(((first, schema), others)) = files.split_first() else { return Ok(Vec::new()) };
     let mut known: Vec<FieldRef> = schema.fields().iter().cloned().collect();
@@ -86,8 +85,8 @@ fn names(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<
     Ok(names)
 }
 
-/// The place in a file of each of a table's columns. The file has the column's name, or one that is
-/// the same in other letters and no other column's own.
+/// Returns the place in a file of each of a table's columns. The file has the column's name, or one
+/// that differs in case and is no other column's own.
 pub(super) fn places(names: &[impl AsRef<str>], own: &[&str], format: Format) -> Vec<Option<usize>> {
     let exact: HashMap<&str, usize> = names.iter().enumerate().map(|(at, name)| (name.as_ref(), at)).collect();
     let mut folded: HashMap<String, usize> = HashMap::with_capacity(names.len());
@@ -107,7 +106,7 @@ pub(super) fn places(names: &[impl AsRef<str>], own: &[&str], format: Format) ->
     places
 }
 
-/// The names of a schema's columns.
+/// Returns the names of a schema's columns.
 pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
@@ -115,9 +114,9 @@ pub(super) fn names_of(schema: &Schema) -> Vec<&str> {
 /// The differences between a Parquet file's columns and those of its table.
 #[derive(Default)]
 pub(super) struct Deviations {
-    /// True if the file spells the name of a column otherwise.
+    /// True if the file spells the name of a column differently.
     pub(super) respelled: bool,
-    /// The places in the table of the timestamps that the file has in another unit.
+    /// The places in the table of the timestamps for which the file has another unit.
     pub(super) units: Vec<usize>,
 }
 
@@ -138,7 +137,7 @@ impl Deviations {
     }
 }
 
-/// Refuses a file that has other columns than those before it.
+/// Refuses a file whose columns differ from those before it.
 pub(super) fn same_columns(
     first: &str,
     fields: &[FieldRef],
@@ -185,7 +184,7 @@ fn list(columns: &[&str]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// A column that holds the values of both.
+/// Returns a column that holds the values of both; `None` if there is none.
 fn join(a: &Field, b: &Field, format: Format) -> Option<Field> {
     let field = a.clone().with_nullable(a.is_nullable() || b.is_nullable());
     if a.data_type() == b.data_type() && format != Format::Csv {
@@ -203,7 +202,7 @@ fn join(a: &Field, b: &Field, format: Format) -> Option<Field> {
     Some(field.with_data_type(data_type?))
 }
 
-/// Types of files that say their types.
+/// Joins types of files that declare their types.
 fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Float32, Float64, LargeUtf8, Utf8, Utf8View};
     let is_text = |kind: &DataType| matches!(kind, Utf8 | LargeUtf8 | Utf8View);
@@ -221,7 +220,7 @@ fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
         (a, b) if a.is_signed_integer() && b.is_signed_integer() => wider(a, b),
         (a, b) if a.is_unsigned_integer() && b.is_unsigned_integer() => wider(a, b),
         (DataType::Timestamp(x, p), DataType::Timestamp(y, q)) if p.is_some() == q.is_some() => {
-            // A zone of a file says how its moments are shown, and not which they are.
+            // A zone of a file determines the display of its moments, not the moments.
             let zone = if p == q { p.clone() } else { Some("UTC".into()) };
             Some(DataType::Timestamp(*finer(x, y), zone))
         }
@@ -232,12 +231,12 @@ fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
     }
 }
 
-/// The same type, or one that holds values of both.
+/// Returns the common type, or one that holds values of both.
 fn stored_or_same(a: &DataType, b: &DataType) -> Option<DataType> {
     if a == b { Some(a.clone()) } else { stored(a, b) }
 }
 
-/// Structs whose fields have the same names, in whatever order: they are read by name.
+/// Joins structs whose fields have the same names, in any order: they are read by name.
 fn structs(a: &Fields, b: &Fields) -> Option<Fields> {
     let names: HashSet<&str> = a.iter().map(|field| field.name().as_str()).collect();
     if a.len() != b.len() || names.len() != a.len() {
@@ -250,7 +249,7 @@ fn structs(a: &Fields, b: &Fields) -> Option<Fields> {
     joined.collect()
 }
 
-/// A field within another one.
+/// Joins fields within another field.
 fn items(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
     let data_type = stored_or_same(a.data_type(), b.data_type())?;
     Some(Arc::new(a.as_ref().clone().with_data_type(data_type).with_nullable(a.is_nullable() || b.is_nullable())))
@@ -264,7 +263,7 @@ fn finer<'a>(a: &'a TimeUnit, b: &'a TimeUnit) -> &'a TimeUnit {
     a.max(b)
 }
 
-/// Types that one file's first rows suggest, and another's.
+/// Joins types that were guessed from the first rows of two files.
 fn guessed(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Date32, Decimal128, Float64, Int64, Null, Timestamp};
     match (a, b) {
@@ -277,7 +276,7 @@ fn guessed(a: &DataType, b: &DataType) -> Option<DataType> {
     }
 }
 
-/// A column of text files that holds the values of both.
+/// Returns a column of text files that holds the values of both.
 fn guessed_of_text(a: &Field, b: &Field) -> Field {
     let fits = |field: &Field| match field.data_type() {
         DataType::Null | DataType::Timestamp(TimeUnit::Nanosecond, _) => true,

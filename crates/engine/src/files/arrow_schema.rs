@@ -9,7 +9,7 @@ use super::glob::Found;
 use super::named::caught_now;
 use super::site::Site;
 
-/// The columns of a file. Blocks.
+/// Returns the columns of a file. Blocks.
 pub(super) fn of(site: &Site, file: &Found) -> Result<SchemaRef> {
     caught_now(&file.name, || {
         let input = site.input(&file.path, None)?;

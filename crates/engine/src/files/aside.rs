@@ -1,8 +1,8 @@
-//! A file or a directory that is written beside its target until it is whole.
+//! A temporary file or directory that is written beside its target until it is complete.
 //!
-//! 1. No pattern for the target's kind finds its name: `.onehop-copy-PROCESS-NUMBER.tmp`.
+//! 1. Its name, `.onehop-copy-PROCESS-NUMBER.tmp`, matches no pattern for the target's kind.
 //! 2. Its process holds a lock on it, which ends with the process.
-//! 3. Making one removes those of the same directory without a lock: their processes were killed.
+//! 3. The creation of one removes unlocked ones in the same directory, whose processes were killed.
 
 use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 const PREFIX: &str = ".onehop-copy-";
 const SUFFIX: &str = ".tmp";
 
-/// Entries of a directory that are looked at for what was left.
+/// The maximum number of directory entries that are searched for abandoned files.
 const MOST_ENTRIES: usize = 100_000;
 
-/// The file or directory, and the lock on it.
+/// The temporary file or directory, and its lock.
 #[derive(Debug)]
 pub(super) struct Aside {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Makes a file in the directory of the target.
+    /// Creates a file in the directory of the target.
     pub fn file(target: &Path) -> io::Result<(Self, File)> {
         let make = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
         let (path, file) = made(target, &make)?;
@@ -35,11 +35,11 @@ impl Aside {
         Ok((Self { path, is_directory: false, _lock: lock }, file))
     }
 
-    /// Makes a directory in that of the target.
+    /// Creates a directory in the directory of the target.
     pub fn directory(target: &Path) -> io::Result<Self> {
         let make = |path: &Path| {
             fs::create_dir(path)?;
-            // Another export has removed it meanwhile: the next name is as good.
+            // Another export removed it meanwhile. The caller tries the next name.
             File::open(path).map_err(|e| match e.kind() {
                 ErrorKind::NotFound => ErrorKind::AlreadyExists.into(),
                 _ => e,
@@ -49,11 +49,12 @@ impl Aside {
         Ok(Self { path, is_directory: true, _lock: lock })
     }
 
+    /// Returns the path of the file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes it, as far as the system lets it. The next one removes the rest.
+    /// Removes it, and ignores errors. The next export to the directory removes what remains.
     pub fn remove(&self) {
         let _ = remove(&self.path, self.is_directory);
     }
@@ -63,7 +64,7 @@ fn remove(path: &Path, is_directory: bool) -> io::Result<()> {
     if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Makes it under a free name, and locks it.
+/// Creates the file or directory under a free name, and locks it.
 fn made(target: &Path, make: &dyn Fn(&Path) -> io::Result<File>) -> io::Result<(PathBuf, File)> {
     let directory = target.parent().unwrap_or(Path::new("/"));
     remove_abandoned(directory);
@@ -75,16 +76,17 @@ fn made(target: &Path, make: &dyn Fn(&Path) -> io::Result<File>) -> io::Result<(
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
             made => made?,
         };
-        // Before it was locked, another export may have taken it for abandoned.
+        // Before the lock, another export may have taken it for abandoned.
         let is_taken = flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
-        // Other errors are those of a file system without locks: no export can take it for abandoned.
+        // Other errors come from a file system without locks, where no export can take it for
+        // abandoned.
         if !is_taken && is_still(&path, &file)? {
             return Ok((path, file));
         }
     }
 }
 
-/// Whether a path leads to this file.
+/// Returns whether a path leads to this file.
 fn is_still(path: &Path, file: &File) -> io::Result<bool> {
     let there = match fs::symlink_metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
@@ -98,12 +100,12 @@ fn remove_abandoned(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.take(MOST_ENTRIES).flatten().filter(is_one) {
         let path = entry.path();
-        // Neither follows a link nor waits for a pipe.
+        // The flags neither follow a link nor wait for a pipe.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_still(&path, &file).unwrap_or(false) {
             let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
-            // The copy goes on without.
+            // The copy continues without the removal.
             let _ = remove(&path, is_directory);
         }
     }
@@ -137,7 +139,7 @@ mod tests {
         fs::write(place.path().join(".onehop-copy-1-0.tmp"), "half").unwrap();
         fs::create_dir(place.path().join(".onehop-copy-1-1.tmp")).unwrap();
         fs::write(place.path().join(".onehop-copy-1-1.tmp/part-0.csv"), "half").unwrap();
-        // Not of this kind, and none of ours.
+        // These names do not match, and this link is not an Onehop file.
         for name in [".onehop-copy-1-x.tmp", ".onehop-copy-1.tmp", "onehop-copy-1-1.tmp"] {
             fs::write(place.path().join(name), "of somebody").unwrap();
         }

@@ -1,14 +1,19 @@
-//! Columns that are written in the names of directories, as Hive, Spark and DuckDB write them: `year=2024/month=5/x.parquet`.
+//! Columns in the names of directories, as Hive, Spark and DuckDB write them:
+//! `year=2024/month=5/x.parquet`.
 //!
-//! 1. The path is taken as the statement writes it, but for the file's own name. All files have the same keys in the same
-//!    order, or there are no such columns: a directory `a=b` beside one `c` is a name like any other.
-//! 2. A key that the files have a column for, in whatever case, takes that column's place: the directory is what files are left out
-//!    by, so it has to be what the rows say. Other keys come after the files' columns.
-//! 3. The type is the first of BIGINT, DATE, TIMESTAMP and VARCHAR that all values of the key are written as: `01` is text, since
-//!    a number would not say the same. Keys and values are percent-decoded; what Hive writes for NULL is NULL, of any type.
-//! 4. A scan leaves a file out if a condition on these columns alone does not hold for its values. A condition that fails when
-//!    it is evaluated here (a division by zero that another one would have prevented) leaves nothing out. All of them are tested
-//!    again above the scan, on every row.
+//! 1. The keys come from the path as the statement writes it, without the file's own name. If the
+//!    files do not all have the same keys in the same order, there are no such columns: a directory
+//!    `a=b` beside a directory `c` is an ordinary name.
+//! 2. If the files have a column with the name of a key, in any case, the key replaces that column.
+//!    Files are skipped by their directory, so rows must have its value. Other keys follow the
+//!    files' columns.
+//! 3. The type is the first of BIGINT, DATE, TIMESTAMP and VARCHAR whose canonical form all values
+//!    of the key have. `01` is a string, since a number would lose the zero. Keys and values are
+//!    percent-decoded. Hive's name for NULL is NULL of any type.
+//! 4. A scan skips a file if a condition on these columns alone is false for its values. A
+//!    condition whose evaluation fails here skips nothing. An example is a division by zero that
+//!    another condition would have prevented. The operators above the scan test all conditions
+//!    again on every row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,22 +41,22 @@ use super::listing::Files;
 use crate::convert::parse_value;
 use crate::pg_types::zone::Zone;
 
-/// What Hive and Spark write for NULL, and for the empty text.
+/// The value that Hive and Spark write for NULL, and for the empty string.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The keys and values that the directories of a statement's files are named by.
+/// The keys and values in the directory names of a statement's files.
 #[derive(Debug)]
 pub(super) struct DirectoryColumns {
     fields: Vec<FieldRef>,
-    /// For each file, a value for each field.
+    /// A value for each field, of each file.
     values: Vec<Vec<ScalarValue>>,
 }
 
-/// Keys, and their values as they are written; `None` is NULL.
+/// Keys, and their values as written; `None` is NULL.
 type Pairs = Vec<(String, Option<String>)>;
 
 impl DirectoryColumns {
-    /// Those that files at these paths have; `None` if there are none.
+    /// Returns the columns of files at these paths; `None` if there are none.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let files: Vec<Pairs> = paths.into_iter().map(pairs).collect();
         let keys: Vec<&String> = files.first()?.iter().map(|(key, _)| key).collect();
@@ -72,12 +77,12 @@ impl DirectoryColumns {
         (!fields.is_empty()).then_some(Self { fields, values })
     }
 
-    /// Their keys.
+    /// Returns the keys.
     pub fn names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.name().clone()).collect()
     }
 
-    /// For each file whether there can be rows in it for which all conditions hold.
+    /// Returns for each file whether it can contain rows for which all conditions hold.
     fn can_match(&self, conditions: &[Expr], state: &dyn DataFusionSession) -> DataFusionResult<Vec<bool>> {
         let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();
         let conditions = conditions.iter().filter(|condition| expr_applicable_for_cols(&names, condition));
@@ -107,7 +112,7 @@ impl DirectoryColumns {
     }
 }
 
-/// What the directories say that a file is in.
+/// Returns the keys and values in the directories of a path.
 fn pairs(path: &str) -> Pairs {
     let directories = path.rsplit_once('/').map_or("", |(directories, _)| directories).split('/');
     let pairs = directories.filter_map(|directory| directory.split_once('=')).filter(|(key, _)| !key.is_empty());
@@ -115,14 +120,14 @@ fn pairs(path: &str) -> Pairs {
 }
 
 fn decoded(text: &str) -> String {
-    // What would be no text is left as it is written.
+    // A value that does not decode to UTF-8 stays as it is written.
     percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_string(), Into::into)
 }
 
-/// The values of a key, of the type that holds them all.
+/// Returns the values of a key, and the type that holds them all.
 fn typed(texts: &[Option<&str>]) -> (DataType, Vec<ScalarValue>) {
     let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
-    // Of NULL alone nothing is known, and text can be anything.
+    // NULL alone does not determine a type, and any value is a string.
     let is_known = texts.iter().any(Option::is_some);
     for data_type in [DataType::Int64, DataType::Date32, timestamp].into_iter().filter(|_| is_known) {
         let value = |text: &Option<&str>| match text {
@@ -137,11 +142,12 @@ fn typed(texts: &[Option<&str>]) -> (DataType, Vec<ScalarValue>) {
     (DataType::Utf8View, texts.iter().map(text).collect())
 }
 
-/// The value that a text is, if it is written as values of this type are.
+/// Parses a value. Returns `None` if it is not in the form in which values of this type are
+/// written.
 fn read(text: &str, data_type: &DataType) -> Option<ScalarValue> {
     let value = parse_value(text, data_type, Zone::Utc).ok()?;
     let is_written_so = match data_type {
-        // With whatever fraction of a second, but without a time zone.
+        // Any fraction of a second is accepted, but no time zone.
         DataType::Timestamp(..) => {
             let time = text.get("2024-01-01".len()..);
             time.is_some_and(|time| time.bytes().all(|c| c.is_ascii_digit() || b" T:.".contains(&c)))
@@ -151,8 +157,9 @@ fn read(text: &str, data_type: &DataType) -> Option<ScalarValue> {
     is_written_so.then_some(value)
 }
 
-/// Rows of one file with columns that may be NULL where `declared` says so. A key's value is a constant in a file, and DataFusion
-/// declares it by that file alone: rows of two files, in one of which it is NULL, would be of different schemas.
+/// Returns rows of one file with columns that are nullable if `declared` says so. The value of a
+/// key is constant in a file, and DataFusion declares it by that file alone. Without this, two
+/// files could have different schemas if the value is NULL in one of them.
 pub(super) fn as_declared(batch: RecordBatch, declared: &Schema) -> DataFusionResult<RecordBatch> {
     let schema = batch.schema();
     let fields = schema.fields().iter().zip(declared.fields());
@@ -162,7 +169,7 @@ pub(super) fn as_declared(batch: RecordBatch, declared: &Schema) -> DataFusionRe
     Ok(batch.with_schema(Arc::new(schema))?)
 }
 
-/// What rows of a scan are declared as, if there are directories' columns among them.
+/// Returns the declared schema of a scan's rows if it has columns of directories.
 pub(super) fn declared(config: &FileScanConfig) -> DataFusionResult<Option<SchemaRef>> {
     match config.file_source().table_schema().table_partition_cols().is_empty() {
         true => Ok(None),
@@ -186,7 +193,7 @@ impl FileOpener for DeclaredOpener {
     }
 }
 
-/// An opener of a scan's files, whose rows are of one schema.
+/// Wraps an opener of a scan's files, so that all rows have one schema.
 pub(super) fn opener(inner: Arc<dyn FileOpener>, config: &FileScanConfig) -> DataFusionResult<Arc<dyn FileOpener>> {
     Ok(match declared(config)? {
         Some(declared) => Arc::new(DeclaredOpener { inner, declared }),
@@ -200,19 +207,20 @@ pub(super) struct DirectoryTable {
     format: Arc<dyn FileFormat>,
     urls: Vec<ListingTableUrl>,
     columns: DirectoryColumns,
-    /// The files' columns that are read, or counted, and then those of the directories.
+    /// The columns of the files that are read or counted, followed by those of the directories.
     scanned: TableSchema,
-    /// The table's columns, and where each of them is in `scanned`.
+    /// The columns of the table.
     schema: SchemaRef,
     order: Vec<usize>,
     own_columns: usize,
 }
 
 impl DirectoryTable {
-    /// `columns` are those of the files at `urls`, in the same order; `by_position`: how columns of this format are found.
+    /// Creates a table. `columns` are those of the files at `urls`, in the same order.
+    /// `by_position` is true if columns of this format are found by position.
     ///
     /// # Errors
-    /// If two of the files are one, by links, and their directories say different things of it. The file is given.
+    /// The path of a file that occurs twice, by links, with different values of its directories.
     pub fn new(
         format: Arc<dyn FileFormat>,
         urls: Vec<ListingTableUrl>,
@@ -227,7 +235,7 @@ impl DirectoryTable {
                 return Err(url.prefix().clone());
             }
         }
-        // As for Spark and DuckDB, `K=1` is a column `k` that the files have. It keeps their name.
+        // As in Spark and DuckDB, `K=1` is a column `k` of the files, and gets its spelling.
         for key in &mut columns.fields {
             let is_same = |own: &&FieldRef| own.name().to_lowercase() == key.name().to_lowercase();
             let exact = file_schema.column_with_name(key.name()).is_some();
@@ -238,7 +246,7 @@ impl DirectoryTable {
         let key_of = |name: &str| columns.fields.iter().find(|key| key.name() == name);
         let own = file_schema.fields().iter().filter_map(|field| match key_of(field.name()) {
             None => Some(Arc::clone(field)),
-            // It is counted, and nobody can ask for it by name.
+            // The column is counted, and no query can refer to it by name.
             Some(_) => {
                 by_position.then(|| Arc::new(field.as_ref().clone().with_name(format!("\0own {}", field.name()))))
             }
@@ -257,12 +265,12 @@ impl DirectoryTable {
         Ok(Self { format, urls, columns, scanned, schema, order, own_columns })
     }
 
-    /// How many columns the files have of their own; they come first.
+    /// Returns the number of the files' own columns. They come first.
     pub fn own_columns(&self) -> usize {
         self.own_columns
     }
 
-    /// A file with its directories' values, and with statistics that know them.
+    /// Returns a file with its directories' values, and with statistics that include them.
     fn with_values(&self, place: usize, mut file: PartitionedFile) -> PartitionedFile {
         file.partition_values = self.columns.values.get(place).cloned().unwrap_or_default();
         if let Some(statistics) = file.statistics.take() {
@@ -275,7 +283,8 @@ impl DirectoryTable {
     }
 }
 
-/// What is known of a column that has one value in all rows. In a file without rows no row has it.
+/// Returns statistics of a column with one value in all rows. If the file has no rows, no row has
+/// the value.
 fn known(value: &ScalarValue, rows: Precision<usize>) -> ColumnStatistics {
     if value.is_null() {
         return ColumnStatistics { null_count: rows, ..ColumnStatistics::new_unknown() };
@@ -349,7 +358,8 @@ mod tests {
             (&["k=__HIVE_DEFAULT_PARTITION__/a"], Some("k Utf8View: NULL")),
             (&["a%3Db=c%2Fd %25/x"], Some("a=b Utf8View: c/d %")),
             (&["k=%ff/x"], Some("k Utf8View: %ff")),
-            // No columns: keys in another order, none in a place, one twice, without a name, a file's own name.
+            // Without columns: keys in another order, a file without keys, a duplicate key, an
+            // empty key, a file's own name.
             (&["y=1/m=2/a", "m=1/y=3/a"], None),
             (&["y=1/a", "b"], None),
             (&["y=1/y=2/a"], None),

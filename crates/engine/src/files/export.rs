@@ -1,17 +1,21 @@
-//! Files that a statement writes: whole, under their name, or not at all.
+//! Files that a statement writes. An export is atomic: the complete file gets its name, or none
+//! does.
 //!
-//! 1. What is written goes to a name of its own in the target's directory ([`Aside`]). It is made before the query
-//!    starts; what cannot be made is said then.
-//! 2. At the end the bytes are synced, the name is changed to the target's in one step, and the directory is synced.
-//! 3. Dropping an [`Export`] before that removes what was written. The file that was there stays as it was. What a
-//!    process leaves that is killed before, the next export to the directory removes.
+//! 1. Data is written to a temporary name in the target's directory ([`Aside`]). It is created
+//!    before the query starts, so that a failure is reported at that point.
+//! 2. At the end the bytes are synced, the temporary name is renamed to the target in one step, and
+//!    the directory is synced.
+//! 3. Dropping an [`Export`] before that removes the temporary file. An existing target file is
+//!    unchanged. If a process is killed earlier, the next export to the directory removes its
+//!    remains.
 //!
-//! On a cluster a file is visible when it is closed, and a directory as well, so neither has another name before; closing it is
-//! step 2. Directories above that are missing are made there, and stay.
+//! On a cluster a file or directory becomes visible when it is closed, so neither has a temporary
+//! name. Step 2 closes it. Missing parent directories are created there, and stay.
 //!
-//! Pipes and devices (`/dev/stdout`) have no such name and are written to directly. DataFusion's encoders write to object
-//! stores, so the target is one, registered for the statement: each of its objects is written front to back by a thread
-//! of its own, and the first thing the system refuses is kept in the system's words, which encoders lose.
+//! Pipes and devices (`/dev/stdout`) have no such name and are written to directly. DataFusion's
+//! encoders write to object stores, so the target is an object store that is registered for the
+//! statement. A thread of its own writes each of its objects front to back. The first refusal of
+//! the operating system is kept in the original words, which encoders lose.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -44,10 +48,10 @@ use super::{Sites, absolute, blocking};
 use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
-/// Streams of the process, wherever they lead.
+/// Streams of the process, whatever they are redirected to.
 const STANDARD: [&str; 2] = ["/dev/stdout", "/dev/stderr"];
 
-/// The scheme of the store that an export is.
+/// The URL scheme of an export's store.
 const SCHEME: &str = "onehop-export";
 
 /// A target that is being written.
@@ -56,14 +60,14 @@ pub(crate) struct Export {
     target: Arc<Shared>,
 }
 
-/// How the target comes to be.
+/// The kind of the target.
 #[derive(Debug)]
 enum Place {
     File {
         aside: Aside,
         target: PathBuf,
     },
-    /// Several files, in a directory that did not have any.
+    /// Several files, in a directory without other files.
     Directory {
         aside: Aside,
         target: PathBuf,
@@ -79,7 +83,7 @@ enum Place {
     },
 }
 
-/// What an object is written to.
+/// The destination of an object.
 #[derive(Debug)]
 enum Sink {
     File(File),
@@ -88,7 +92,7 @@ enum Sink {
 
 #[derive(Debug)]
 struct Shared {
-    /// The target as the statement has it, for messages.
+    /// The target as written in the statement, for messages.
     name: String,
     place: Place,
     ledger: Arc<Ledger>,
@@ -97,19 +101,20 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The one file, until its writer takes it.
+    /// The only file, until its writer takes it.
     sink: Option<Sink>,
-    /// The one file of a cluster, once all of it is written.
+    /// The only file of a cluster, once it is completely written.
     whole: Option<Box<Writer>>,
     /// The directory of a cluster that has no name yet.
     tree: Option<Arc<TreeWriter>>,
-    /// The target is committed or given up: a task that comes late makes nothing any more.
+    /// True if the target is committed or abandoned. A late task then creates nothing.
     is_over: bool,
     refused: Option<Error>,
 }
 
 impl Export {
-    /// Prepares to write `path`; one that ends in a slash is a directory. `database` is no place for that.
+    /// Prepares to write `path`. A path that ends in a slash is a directory. A path in `database`
+    /// is refused.
     pub async fn start(path: &str, database: Option<&Path>, sites: Arc<Sites>, ledger: Arc<Ledger>) -> Result<Self> {
         if path.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the path to write to is empty"));
@@ -128,7 +133,7 @@ impl Export {
         blocking(start).await?
     }
 
-    /// The store to write to, and the URL in it.
+    /// Returns the store to write to, and the URL in it.
     pub fn store(&self) -> Result<(Url, Arc<dyn ObjectStore>)> {
         let is_directory = matches!(self.target.place, Place::Directory { .. } | Place::ClusterDirectory { .. });
         let object = if is_directory { "files/" } else { "file.out" };
@@ -137,7 +142,7 @@ impl Export {
         Ok((url, Arc::new(TargetStore(Arc::clone(&self.target)))))
     }
 
-    /// The URL of the one file of a directory to which no rows are written.
+    /// Returns the URL of the only file of a directory to which no rows are written.
     pub fn file_without_rows(&self, extension: &str) -> Result<Option<Url>> {
         if !matches!(self.target.place, Place::Directory { .. } | Place::ClusterDirectory { .. }) {
             return Ok(None);
@@ -146,12 +151,13 @@ impl Export {
         url.map(Some).map_err(|e| Error::new(ErrorKind::Internal, "a target has no URL").with_source(e))
     }
 
-    /// What the system or the cluster refused, if it did: the cause of whatever else failed.
+    /// Returns and clears the refusal of the operating system or the cluster, if there was one. It
+    /// is the cause of later failures.
     pub fn refusal(&self) -> Option<Error> {
         self.target.state().refused.take()
     }
 
-    /// Everything is written: the target is what was written.
+    /// Replaces the target by the written data.
     pub async fn commit(self) -> Result<()> {
         blocking(move || self.commit_blocking()).await?
     }
@@ -175,11 +181,11 @@ impl Export {
                 whole.close().map_err(|e| failed(Operation::Write)(e.into()))?;
             }
             Place::ClusterDirectory { fs, target } => {
-                // Writers that are left are those of tasks that come late.
+                // Other references are those of late tasks.
                 let tree = self.target.state().tree.take().and_then(Arc::into_inner);
                 let tree =
                     tree.ok_or_else(|| Error::new(ErrorKind::Internal, "a directory ends that is written to"))?;
-                // One that is empty is replaced.
+                // An empty directory is replaced.
                 let emptied = match fs.remove_directory(target) {
                     Err(e) if e.problem() != Some(Problem::NotFound) => Err(e),
                     _ => Ok(()),
@@ -207,7 +213,7 @@ impl Drop for Export {
         if std::mem::replace(&mut state.is_over, true) {
             return;
         }
-        // Nobody is there to be told, and a name that stays is hidden.
+        // There is no caller to report an error to. A temporary name that stays is hidden.
         match &self.target.place {
             Place::File { aside, .. } | Place::Directory { aside, .. } => aside.remove(),
             Place::Stream => {}
@@ -224,7 +230,8 @@ impl Drop for Export {
     }
 }
 
-/// Cleans up on a cluster, which may not answer, where nobody waits for it. What is not cleaned up its collector finds.
+/// Cleans up on a cluster, which may not respond, without a waiting caller. The cluster's garbage
+/// collector finds the rest.
 fn later(work: impl FnOnce() + Send + 'static) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn_blocking(work);
@@ -240,7 +247,7 @@ impl Sink {
     }
 }
 
-/// Syncs a directory. One that may be written to and not read cannot be opened for that.
+/// Syncs a directory. A directory that is writable but not readable cannot be opened for that.
 fn sync_directory(path: &Path) -> io::Result<()> {
     match File::open(path) {
         Err(e) if e.kind() == IoErrorKind::PermissionDenied => Ok(()),
@@ -248,7 +255,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What was refused, and what to do about it.
+/// Returns the error of a refused operation, with a hint.
 fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
     let hint = match e.kind() {
         IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => "make room there, or write somewhere else",
@@ -259,7 +266,7 @@ fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
     site::refused(operation, name, e).with_hint(hint)
 }
 
-/// Looks at the target on a cluster.
+/// Checks the target on a cluster, and creates its writer.
 fn cluster_place(fs: &FileSystem, path: &str, name: &str, ledger: &Arc<Ledger>) -> Result<(Place, State)> {
     let failed = |e: rados::Error| refused(Operation::Create, name, e.into());
     let target = path.trim_end_matches('/');
@@ -297,7 +304,7 @@ fn not_empty(name: &str) -> Error {
     error.with_hint("COPY makes a directory as a whole: name a new one, or an empty one")
 }
 
-/// Looks at the target, and makes what is written instead of it at first.
+/// Checks the target, and creates the temporary file or directory.
 fn local_place(name: &str, database: Option<&Path>) -> Result<(Place, State)> {
     let of = |file: Option<File>| State { sink: file.map(Sink::File), ..State::default() };
     let failed = |e: io::Error| refused(Operation::Create, name, e);
@@ -314,7 +321,7 @@ fn local_place(name: &str, database: Option<&Path>) -> Result<(Place, State)> {
         if !existing.is_file() || STANDARD.contains(&name) {
             return Ok((Place::Stream, of(Some(stream(name, existing.file_type()).map_err(failed)?))));
         }
-        // The file would be replaced, writable or not.
+        // The rename would replace the file even if it is not writable.
         OpenOptions::new().write(true).open(name).map_err(failed)?;
     }
     let is_link = fs::symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink());
@@ -342,7 +349,7 @@ fn local_place(name: &str, database: Option<&Path>) -> Result<(Place, State)> {
 }
 
 fn stream(name: &str, kind: fs::FileType) -> io::Result<File> {
-    // What they are redirected to is at a place in it that other output shares.
+    // The descriptor shares the position of a redirected stream with other output.
     match name {
         "/dev/stdout" => return Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
         "/dev/stderr" => return Ok(io::stderr().as_fd().try_clone_to_owned()?.into()),
@@ -351,7 +358,7 @@ fn stream(name: &str, kind: fs::FileType) -> io::Result<File> {
     if kind.is_block_device() || kind.is_socket() {
         return Err(io::Error::new(IoErrorKind::InvalidInput, "it is a disk or a socket"));
     }
-    // Opening a pipe waits for somebody who reads, for ever if need be; like this it is refused.
+    // Opening a pipe without a reader would block forever. With this flag it fails.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let file = OpenOptions::new().append(true).custom_flags(flags as i32).open(name)?;
     let plain = rustix::fs::fcntl_getfl(&file)? - rustix::fs::OFlags::NONBLOCK;
@@ -359,7 +366,8 @@ fn stream(name: &str, kind: fs::FileType) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file of somebody else's in a database's directory would be taken for one of its own, or replace one.
+/// Refuses a target in a database's directory. The database would take the file for its own, or
+/// lose one of its own.
 fn refuse_database(name: &str, target: &Path, database: Option<&Path>) -> Result<()> {
     let Some(database) = database.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
     if !target.starts_with(&database) {
@@ -381,14 +389,15 @@ impl Shared {
         object_store::Error::Generic { store: "export", source }
     }
 
-    /// What an object is written to.
+    /// Creates the destination of an object.
     fn create(&self, location: &StorePath) -> io::Result<Sink> {
-        // Random letters, a number, an extension: the number is enough.
+        // The name is random letters, a number, and an extension. The number is sufficient.
         let object = location.filename().unwrap_or_default();
         let part = format!("part-{}", object.split_once('_').map_or(object, |(_, part)| part));
-        // Held meanwhile, so that what is made is there for whoever gives up the target.
+        // The lock is held during creation, so that a thread that abandons the target finds the
+        // file.
         let mut state = self.state();
-        // After a first refusal each further file would take its own time to be refused.
+        // After a refusal each further file would only take time to be refused as well.
         if state.is_over || state.refused.is_some() {
             return Err(io::Error::other("the export has ended"));
         }
@@ -401,7 +410,7 @@ impl Shared {
             }
             Place::ClusterDirectory { .. } => {
                 let tree = state.tree.clone().ok_or_else(|| io::Error::other("the export has ended"))?;
-                // Who gives up must not wait for a cluster.
+                // A thread that abandons the target must not wait for a cluster.
                 drop(state);
                 Ok(Sink::Cluster(Box::new(tree.create_file(&part, Arc::clone(&self.ledger))?)))
             }
@@ -415,7 +424,7 @@ impl Shared {
                     file.write_all(bytes).map_err(|e| self.refuse(Operation::Write, e))?;
                     count_write(&self.ledger, bytes.len());
                 }
-                // Which counts what it moves itself.
+                // The cluster's writer counts its own bytes.
                 Sink::Cluster(writer) => {
                     writer.append(bytes).map_err(|e| self.refuse(Operation::Write, e.into()))?;
                 }
@@ -428,7 +437,7 @@ impl Shared {
         match sink {
             Sink::File(_) if matches!(self.place, Place::Stream) => Ok(()),
             Sink::File(file) => file.sync_all().map_err(|e| self.refuse(Operation::Sync, e)),
-            // It is visible at the end of all.
+            // The file becomes visible at the commit.
             Sink::Cluster(writer) if matches!(self.place, Place::ClusterFile) => {
                 let mut state = self.state();
                 if state.is_over {
@@ -443,13 +452,13 @@ impl Shared {
         }
     }
 
-    /// Writes what comes, in its order, until nothing more can come.
+    /// Writes parts in order until the channel is closed.
     fn write_parts(&self, location: &StorePath, parts: mpsc::Receiver<Part>) -> object_store::Result<()> {
         let mut sink = self.create(location).map_err(|e| self.refuse(Operation::Create, e))?;
         for part in parts {
             let written = self.write(&mut sink, &part.data);
             let is_refused = written.is_err();
-            // Who gave up waiting has given up the target.
+            // A receiver that is gone has abandoned the target.
             let _ = part.written.send(written);
             if is_refused {
                 if let Sink::Cluster(writer) = sink {
@@ -462,7 +471,7 @@ impl Shared {
     }
 }
 
-/// The target as encoders see it.
+/// The target as an object store for encoders.
 #[derive(Debug)]
 struct TargetStore(Arc<Shared>);
 
@@ -530,7 +539,7 @@ struct Part {
     written: oneshot::Sender<object_store::Result<()>>,
 }
 
-/// One object on its way to its file.
+/// The upload of one object to its file.
 #[derive(Debug)]
 struct Upload {
     parts: Option<mpsc::Sender<Part>>,
@@ -548,7 +557,7 @@ impl Upload {
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        // How many are on their way at a time is the caller's to limit.
+        // The caller limits the number of concurrent parts.
         let (written, outcome) = oneshot::channel();
         let is_sent = self.parts.as_ref().is_some_and(|parts| parts.send(Part { data, written }).is_ok());
         Box::pin(async move { if is_sent { outcome.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } })

@@ -1,9 +1,9 @@
-//! The footers of Parquet files, checked before DataFusion has them.
+//! The footers of Parquet files, checked before DataFusion uses them.
 //!
-//! DataFusion reads footers itself, and finds those that it has read in its cache. So a footer is
-//! read here first, checked ([`onehop_files::parquet_file`]), and put there. Readers of pages go
-//! through [`CheckedFactory`], which checks page headers before parquet's reader reserves what they
-//! declare, and page indexes before pages are looked up in them.
+//! DataFusion reads footers itself, but uses those in its cache. A footer is therefore read here
+//! first, checked ([`onehop_files::parquet_file`]), and put into the cache. Page readers go through
+//! [`CheckedFactory`]. It checks page headers before parquet's reader reserves the declared sizes,
+//! and page indexes before pages are looked up in them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetSource;
 use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
-// The one that the cache has: there is another of the same name beside the readers.
+// This is the type that the cache has. The readers have another type of the same name.
 use datafusion::datasource::physical_plan::parquet::metadata::CachedParquetMetaData;
 use datafusion::execution::cache::cache_manager::{CachedFileMetadataEntry, FileMetadataCache};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -41,6 +41,7 @@ pub(super) struct Footers {
 }
 
 impl Footers {
+    /// Uses the cache and the memory pool of a runtime.
     pub fn of(runtime: &RuntimeEnv) -> Self {
         let cache = runtime.cache_manager.get_file_metadata_cache();
         Self { cache, pool: Arc::clone(&runtime.memory_pool) }
@@ -52,7 +53,8 @@ impl Footers {
         Some(Arc::clone(metadata.parquet_metadata()))
     }
 
-    /// The footer of a file, which DataFusion finds in its cache unless it is too large for that.
+    /// Returns the footer of a file. DataFusion finds it in its cache unless it is too large for
+    /// that.
     pub async fn read(&self, store: &dyn ObjectStore, object: &ObjectMeta) -> Result<Arc<ParquetMetaData>> {
         if let Some(known) = self.cached(object) {
             return Ok(known);
@@ -70,7 +72,7 @@ impl Footers {
         Ok(metadata)
     }
 
-    /// The source, whose readers check what they read.
+    /// Returns the source with readers that check the data.
     pub fn checking(&self, source: &ParquetSource, store: Arc<dyn ObjectStore>) -> Option<ParquetSource> {
         let inner = Arc::clone(source.parquet_file_reader_factory()?);
         let factory = CheckedFactory { inner, store, footers: self.clone() };
@@ -78,7 +80,7 @@ impl Footers {
     }
 }
 
-/// The bytes of a range, and no others: a stream of a cluster's file reads ahead.
+/// Returns exactly the bytes of a range. A stream of a cluster's file would read ahead.
 async fn range(store: &dyn ObjectStore, object: &ObjectMeta, range: Range<u64>) -> Result<Bytes> {
     Ok(store.get_ranges(&object.location, &[range]).await?.into_iter().next().unwrap_or_default())
 }
@@ -111,15 +113,15 @@ struct CheckedReader {
     store: Arc<dyn ObjectStore>,
     footers: Footers,
     object: ObjectMeta,
-    /// Known from the first reading of the footer on, as the reader's caller has it from there.
+    /// The column chunks. They are known after the first read of the footer.
     chunks: Option<Chunks>,
     memory: PoolMemory,
 }
 
-/// The column chunks of a file by where they begin.
+/// The column chunks of a file by their start.
 struct Chunks {
     metadata: Arc<ParquetMetaData>,
-    /// Where a chunk begins, its row group and its column, in ascending order.
+    /// The start of each chunk, its row group and its column, in ascending order.
     starts: Vec<(u64, usize, usize)>,
 }
 
@@ -135,7 +137,8 @@ impl Chunks {
         Self { metadata, starts }
     }
 
-    /// The chunks that have a byte of the file: more than one if a footer has two at one place.
+    /// Returns the chunks that contain an offset. There are several if a footer has two chunks at
+    /// one place.
     fn at(&self, offset: u64) -> impl Iterator<Item = &ColumnChunkMetaData> {
         let behind = self.starts.partition_point(|(start, ..)| *start <= offset);
         let nearest = behind.checked_sub(1).map(|at| self.starts[at].0);
@@ -149,8 +152,8 @@ impl Chunks {
 }
 
 impl CheckedReader {
-    /// Checks the pages in ranges of column chunks, and holds what their reader needs. Checks page
-    /// indexes in other ranges.
+    /// Checks the pages in ranges of column chunks, and reserves the memory that their reader
+    /// needs. Checks page indexes in other ranges.
     fn check(&mut self, ranges: &[Range<u64>], bytes: &[Bytes]) -> ParquetResult<()> {
         let Some(chunks) = &self.chunks else { return Ok(()) };
         let mut held = 0_u64;
@@ -206,7 +209,7 @@ impl AsyncFileReader for CheckedReader {
             let checked = checked.map_err(|e| ParquetError::External(Box::new(e)))?;
             self.chunks.get_or_insert_with(|| Chunks::of(Arc::clone(&checked)));
             match self.footers.cached(&self.object) {
-                // With the indexes of pages, if they are wanted.
+                // The reader adds the page indexes on request.
                 Some(_) => {
                     let metadata = self.inner.get_metadata(options).await?;
                     check_read_indexes(&metadata).map_err(external)?;

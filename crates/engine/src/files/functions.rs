@@ -1,8 +1,8 @@
-//! `read_csv('x.csv', delim = ';')` and `read_parquet(['a.parquet', 'b.parquet'], union_by_name = true)`: files as tables,
-//! with options.
+//! `read_csv('x.csv', delim = ';')` and `read_parquet(['a.parquet', 'b.parquet'], union_by_name =
+//! true)`: files as tables, with options.
 //!
-//! The planner puts a call in place of its table as a name that no statement can write ([`FileCall::name`]): like a path,
-//! it is opened where names are resolved.
+//! The planner replaces a call by a table name that no statement can write ([`FileCall::name`]).
+//! Like a path, the name is opened when names are resolved.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{CsvOptions, Format, Sites, Source, Union, options};
 use crate::error::nearest;
 use crate::{Error, ErrorKind, Result};
 
-/// Begins the names of calls.
+/// The first character of the names of calls.
 const MARK: char = '\u{0}';
 
 /// A call of one of the functions.
@@ -21,13 +21,13 @@ const MARK: char = '\u{0}';
 pub(crate) struct FileCall {
     pub function: String,
     pub paths: Vec<String>,
-    /// Names in lower case, and values.
+    /// The options: names in lower case, and values.
     pub options: Vec<(String, Option<String>)>,
-    /// Why it is none, if it is written in another way.
+    /// The reason why the call is invalid, if its syntax is wrong.
     pub refused: Option<String>,
 }
 
-/// The format that a function reads.
+/// Returns the format that a function reads.
 pub(crate) fn format(function: &str) -> Option<Format> {
     Some(match function {
         "read_csv" | "read_csv_auto" => Format::Csv,
@@ -39,17 +39,17 @@ pub(crate) fn format(function: &str) -> Option<Format> {
 }
 
 impl FileCall {
-    /// The name that stands for it.
+    /// Returns the name that represents the call.
     pub fn name(&self) -> String {
         format!("{MARK}{}", serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// The call that a name stands for.
+    /// Returns the call of a name.
     pub fn of_name(name: &str) -> Option<Self> {
         serde_json::from_str(name.strip_prefix(MARK)?).ok()
     }
 
-    /// The files as a table.
+    /// Opens the files as a table.
     pub async fn open(&self, state: &dyn DataFusionSession) -> Result<Arc<dyn TableProvider>> {
         let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
         if let Some(reason) = &self.refused {
@@ -87,7 +87,7 @@ impl FileCall {
     }
 }
 
-/// Whether files of a format are read by an option of text.
+/// Returns whether a format accepts a text option.
 fn takes(format: Format, option: &str) -> bool {
     match format {
         Format::Csv => true,

@@ -1,12 +1,15 @@
-//! Which files a path stands for.
+//! The files that a path stands for.
 //!
-//! 1. What is there under exactly this name is meant, whatever characters the name has.
-//! 2. Otherwise a pattern is walked one component at a time, from the first one with a wildcard: `*`, `?` and `[a-z]`
-//!    match within a name, `**` is any number of directories. No directory is listed that the pattern does not reach.
-//! 3. A directory is all the files in it and below it, but for names that begin with `_` and have no `=` (Spark's marks).
+//! 1. An existing path is taken literally, whatever characters it has.
+//! 2. Otherwise a pattern is walked one component at a time, from the first one with a wildcard.
+//!    `*`, `?` and `[a-z]` match within a name; `**` is any number of directories. Directories that
+//!    the pattern does not reach are not listed.
+//! 3. A directory is all the files in it and below it, except names that begin with `_` and have no
+//!    `=` (Spark's marks).
 //!
-//! `**` and directories do not follow symbolic links to directories: those may lead back up. As in a shell, names that
-//! begin with a dot match only where the pattern says the dot. Files come in the order of their names.
+//! `**` and directories do not follow symbolic links to directories, which may lead back up. As in
+//! a shell, names that begin with a dot match only if the pattern has the dot. Files are sorted by
+//! name.
 
 use std::io::ErrorKind as IoErrorKind;
 
@@ -15,12 +18,12 @@ use onehop_io::Operation;
 use super::site::{DirectoryEntry, Site, Stat, StatKind, refused};
 use crate::{Error, ErrorKind, Result};
 
-/// A file that is there.
+/// An existing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// As the statement would write it.
+    /// The name as the statement would write it.
     pub name: String,
-    /// Where it is at its site.
+    /// The path at its site.
     pub path: String,
     pub bytes: u64,
 }
@@ -43,13 +46,13 @@ pub(super) fn is_pattern(path: &str) -> bool {
 /// The files that a path stands for.
 #[derive(Debug)]
 pub(super) struct Match {
-    /// Never none.
+    /// The files. There is at least one.
     pub files: Vec<Found>,
-    /// The path is that of a directory.
+    /// True if the path is that of a directory.
     pub is_directory: bool,
 }
 
-/// All files that `path` stands for.
+/// Finds all files that `path` stands for.
 pub(super) fn find(site: &Site, path: &str) -> Result<Match> {
     let (mut found, mut is_directory) = (Vec::new(), false);
     match site.stat(path) {
@@ -79,14 +82,15 @@ pub(super) fn find(site: &Site, path: &str) -> Result<Match> {
     Ok(Match { files: found, is_directory })
 }
 
-/// Whether a component of a path begins as Spark's marks and unfinished files do, and is no key and value.
+/// Returns whether a component of a path begins with `_`, as Spark's marks and unfinished files do,
+/// and has no `=`.
 fn has_mark(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('_') && !part.contains('='))
 }
 
 fn expand(site: &Site, pattern: &str, found: &mut Vec<Found>) -> Result<()> {
     let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
-    // `**/**` is `**`, and would visit every directory once for each way to split the path.
+    // `**/**` equals `**`, and would visit every directory once for each split of the path.
     parts.dedup_by(|a, b| *a == "**" && *b == "**");
     let fixed = parts.iter().take_while(|part| !is_pattern(part)).count();
     let root = if pattern.starts_with('/') { "/" } else { "" };
@@ -94,7 +98,8 @@ fn expand(site: &Site, pattern: &str, found: &mut Vec<Found>) -> Result<()> {
     walk(site, &directory, &parts[fixed..], found)
 }
 
-/// Files below `directory` that match the rest of a pattern. The directory was named or listed: it has to be there.
+/// Adds the files below `directory` that match the rest of a pattern. The directory was named or
+/// listed, so it must exist.
 fn walk(site: &Site, directory: &str, pattern: &[&str], found: &mut Vec<Found>) -> Result<()> {
     let Some((part, rest)) = pattern.split_first() else { return Ok(()) };
     if *part == "**" {
@@ -118,7 +123,7 @@ fn walk(site: &Site, directory: &str, pattern: &[&str], found: &mut Vec<Found>) 
     Ok(())
 }
 
-/// A path that matches as far as the pattern goes down to it.
+/// Continues at a path that matches the pattern down to it.
 fn visit(site: &Site, path: String, rest: &[&str], found: &mut Vec<Found>) -> Result<()> {
     match site.stat(&path) {
         Ok(stat) if stat.kind == StatKind::Directory => match rest {
@@ -130,7 +135,7 @@ fn visit(site: &Site, path: String, rest: &[&str], found: &mut Vec<Found>) -> Re
             Ok(())
         }
         Ok(_) => Ok(()),
-        // Another directory of the pattern may have it. (A link that leads nowhere is one, too.)
+        // Another directory of the pattern may have it. (A dangling link is not found either.)
         Err(e) if matches!(e.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => Ok(()),
         Err(e) => Err(refused(Operation::Open, &site.shown(&path), e)),
     }
@@ -149,13 +154,13 @@ fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// Whether a name matches a component of a pattern.
+/// Returns whether a name matches a component of a pattern.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     if name.first() == Some(&'.') && pattern.first() != Some(&'.') {
         return false;
     }
     let (mut p, mut n) = (0, 0);
-    // Where the last star is, and where in the name what follows it was last tried.
+    // The place of the last star, and the last place in the name that was tried for the rest.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         let step = match pattern.get(p) {
@@ -181,7 +186,7 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// The length of a `[...]` that takes the letter. One that is not closed is a bracket.
+/// Returns the length of a `[...]` that matches the letter. An unclosed one is a literal bracket.
 fn class(pattern: &[char], letter: char) -> Option<usize> {
     let is_negated = matches!(pattern.get(1), Some('!' | '^'));
     let first = if is_negated { 2 } else { 1 };
@@ -250,7 +255,7 @@ mod tests {
         {
             fs::write(at(file), b"x").unwrap();
         }
-        // Links that lead back up: a walk that follows them has no end.
+        // These links lead back up. A walk that follows them does not end.
         std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
         std::os::unix::fs::symlink("nowhere", at("a/dangling.csv")).unwrap();
         let names = |pattern: &str| -> Vec<String> {

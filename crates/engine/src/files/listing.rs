@@ -1,8 +1,8 @@
-//! A statement's files as a table's, in the order in which the statement has them.
+//! A statement's files as a table, in the order of the statement.
 //!
-//! DataFusion's listing table (55.2.0) takes a list of paths for a set: `read_csv(['b.csv',
+//! DataFusion's listing table (55.2.0) treats a list of paths as a set: `read_csv(['b.csv',
 //! 'a.csv', 'b.csv'])` reads `b.csv` once, and after `a.csv`. Here a file is read as often as the
-//! statement has it, as in DuckDB, and files follow each other in its order: the entries of a list
+//! statement has it, as in DuckDB. Files follow the order of the statement: the entries of a list
 //! as they are written, the matches of a pattern by their names.
 //!
 //! Invariant: the files of a group, and then of the next one, are in the order of `urls`.
@@ -27,7 +27,7 @@ use datafusion_datasource::compute_all_files_statistics;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
 
-/// Files as a table, by their own columns alone.
+/// Files as a table, with their own columns alone.
 #[derive(Debug)]
 pub(super) struct FileTable {
     pub format: Arc<dyn FileFormat>,
@@ -43,8 +43,8 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// A scan of the files. `projection`: columns of the schema. `known` gives a file what the
-    /// table knows of it.
+    /// Plans a scan of the files. `projection` selects columns of the schema. `known` adds the
+    /// table's knowledge of a file to it.
     pub async fn scan(
         &self,
         state: &dyn DataFusionSession,
@@ -77,14 +77,15 @@ impl Files<'_> {
 
 /// The files that a scan reads.
 struct Listed {
-    /// Each with its place in the list of URLs. Empty files have no rows, and are left out.
+    /// The files, each with its place in the list of URLs. Empty files have no rows, and are
+    /// omitted.
     files: Vec<(usize, PartitionedFile)>,
-    /// Others are left out that are not needed for the rows that are asked for.
+    /// True if further files are omitted because the requested rows do not need them.
     is_part: bool,
 }
 
-/// The files at some URLs, with what their format knows of them; only the first ones, if these have
-/// more than `most` rows.
+/// Lists the files at some URLs, with their statistics. Stops once the listed files have more than
+/// `most` rows.
 async fn list(
     state: &dyn DataFusionSession,
     format: &Arc<dyn FileFormat>,
@@ -114,7 +115,7 @@ async fn list(
     Ok(listed)
 }
 
-/// A file, and what is known of it; nothing of an empty one.
+/// Returns a file with its statistics; `None` if it is empty.
 async fn look_up(
     state: &dyn DataFusionSession,
     format: &Arc<dyn FileFormat>,
@@ -138,13 +139,13 @@ async fn look_up(
     Ok(Some((place, file)))
 }
 
-/// Files in so many groups at most, each of which is a part of the list.
+/// Divides files into at most `groups` groups. Each is a contiguous part of the list.
 fn grouped(files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
     let each = files.len().div_ceil(groups.max(1)).max(1);
     files.chunks(each).map(|files| FileGroup::new(files.to_vec())).collect()
 }
 
-/// The order that the rows of all files say they have.
+/// Returns the order that all files declare for their rows.
 fn common_ordering(files: &[FileGroup]) -> Option<LexOrdering> {
     let mut orderings = files.iter().flat_map(FileGroup::files).map(|file| file.ordering.as_ref());
     let first = orderings.next()??;

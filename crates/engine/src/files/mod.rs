@@ -1,14 +1,17 @@
-//! Other people's files as tables: Parquet, Arrow IPC, CSV, JSON, by path or pattern.
+//! External files as tables: Parquet, Arrow IPC, CSV, JSON, by path or pattern.
 //!
-//! The format follows from the name, in whatever case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`,
-//! `x.tbl`, `x.json`, `x.jsonl`, the text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says
-//! which files a path stands for, [`agree`] that they are of one table, [`listing`] in which order
-//! they are read; what their directories are named by is columns as well: [`directory_columns`].
-//! Text is read by [`csv`] and [`json`], Parquet by DataFusion under [`named`], and Arrow by
-//! [`positional`], both behind the checks of `onehop_files`. [`export`] writes files. All of them lie at a [`site`]: the
-//! local file system, or a cluster.
+//! The format follows from the name, in any case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`,
+//! `x.tbl`, `x.json`, `x.jsonl`; text formats also as `.gz`, `.bz2`, `.xz`, `.zst`.
 //!
-//! Invariant: an error that a file is to blame for names the file as the statement did.
+//! - [`glob`] finds the files of a path, and [`agree`] checks that they are of one table.
+//! - [`listing`] determines the order in which they are read.
+//! - [`directory_columns`] adds columns from the names of their directories.
+//! - [`csv`] and [`json`] read text. DataFusion reads Parquet under [`named`]. [`positional`] reads
+//!   Arrow. Parquet and Arrow are checked by `onehop_files`.
+//! - [`export`] writes files.
+//! - [`site`] is their location: the local file system, or a cluster.
+//!
+//! Invariant: an error that a file causes names the file as the statement did.
 
 mod account;
 mod agree;
@@ -76,15 +79,15 @@ use crate::postgres::functions::memory_limit_bytes;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// A record of text is no longer than this, and has no more than its part of the memory.
+/// The maximum length of a text record. It is also limited to a fraction of the memory.
 const MOST_RECORD_BYTES: usize = 256 << 20;
 const RECORDS_IN_MEMORY: u64 = 8;
-/// Less text than this is not worth a segment per thread.
+/// The minimum length of text that is divided among threads.
 const SPREAD_BYTES: u64 = 10 << 20;
-/// Files whose schemas are read at a time.
+/// The number of files whose schemas are read concurrently.
 const SCHEMAS_AT_A_TIME: usize = 8;
 
-/// What a file holds.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Parquet,
@@ -94,7 +97,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// A format by the name people give it.
+    /// Parses the name of a format.
     pub fn parse(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "parquet" | "parq" | "pq" => Self::Parquet,
@@ -108,7 +111,7 @@ impl Format {
         })
     }
 
-    /// The name DataFusion's COPY knows it by.
+    /// Returns the name of the format in DataFusion's COPY.
     pub fn copy_name(self) -> &'static str {
         match self {
             Self::Parquet => "PARQUET",
@@ -119,32 +122,32 @@ impl Format {
     }
 }
 
-/// How the columns of several files are those of one table.
+/// The rule that combines the columns of several files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Union {
-    /// All files have the same ones.
+    /// All files have the same columns.
     #[default]
     Same,
     /// A column that a file lacks is NULL.
     ByName,
 }
 
-/// A declared table: what text files hold.
+/// A declared table for the contents of text files.
 pub(crate) struct Declared {
-    /// The columns, in the order in which records have them.
+    /// The columns, in the order of the fields in records.
     pub schema: SchemaRef,
     pub has_header: bool,
     pub shapes: Vec<DeclaredShape>,
 }
 
-/// A file name taken apart.
+/// A parsed file name.
 pub(crate) struct FileName {
     /// The extension without that of a compression, in lower case: `csv`.
     pub extension: String,
     pub compression: FileCompressionType,
 }
 
-/// `dir/x.csv.gz` is csv, compressed.
+/// Parses a name: `dir/x.csv.gz` is csv, compressed.
 pub(crate) fn parse_name(path: &str) -> FileName {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let extension = |name: &str| name.rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_string());
@@ -160,7 +163,7 @@ pub(crate) fn parse_name(path: &str) -> FileName {
     FileName { extension: extension(stem), compression }
 }
 
-/// What a reader of text may have in memory, by what its statement may.
+/// The memory limits of a text reader, derived from those of its statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     memory_bytes: u64,
@@ -177,12 +180,13 @@ impl Limits {
         memory_limit_bytes(state.config_options()).map_or_else(Self::default, |memory_bytes| Self { memory_bytes })
     }
 
-    /// The longest record: a bracket or a quote that is never closed makes one of the rest of a file.
+    /// Returns the maximum length of a record. A bracket or quote that is never closed extends a
+    /// record to the end of a file.
     fn record_bytes(self) -> usize {
         MOST_RECORD_BYTES.min(usize::try_from(self.memory_bytes / RECORDS_IN_MEMORY).unwrap_or(usize::MAX))
     }
 
-    /// The bytes of a file, decompressed.
+    /// Returns the bytes of a file, decompressed.
     fn decompressed(
         self,
         file: Box<dyn Read + Send>,
@@ -201,8 +205,8 @@ impl Limits {
     }
 }
 
-/// A reader that ends with an error once its statement has to: the bytes of a file say nothing about how many it is
-/// decompressed to.
+/// A reader that fails once its statement has to end. The size of a compressed file does not bound
+/// the size of its contents.
 struct Stoppable<R>(R);
 
 impl<R: Read> Read for Stoppable<R> {
@@ -217,7 +221,7 @@ fn may_go_on() -> io::Result<()> {
     go_on().map_err(io::Error::other)
 }
 
-/// The error of a file whose decompression needs more memory than its statement may have.
+/// Returns the error of a file whose decompression needs more memory than its statement may use.
 fn over_memory(name: &str, e: &io::Error) -> Option<Error> {
     let is_memory = e.kind() == io::ErrorKind::OutOfMemory && e.raw_os_error().is_none();
     is_memory.then(|| {
@@ -226,38 +230,39 @@ fn over_memory(name: &str, e: &io::Error) -> Option<Error> {
     })
 }
 
-/// Whether a table's name is meant as a path: it has a slash, a pattern, or the extension of a format.
+/// Returns whether a table's name is a path: it has a slash, a pattern, or the extension of a
+/// format.
 pub(crate) fn is_path(name: &str) -> bool {
     name.contains('/') || name.contains('*') || Format::parse(&parse_name(name).extension).is_ok()
 }
 
-/// The files of a statement by where DataFusion finds them, as the statement calls them.
+/// The names of files in the statement, by their DataFusion location.
 #[derive(Clone, Debug, Default)]
 struct Names(Arc<HashMap<StorePath, String>>);
 
 impl Names {
-    /// What a file is called in messages, and the path that opens it.
+    /// Returns the name of a file in messages, and the path that opens it.
     fn of(&self, location: &StorePath) -> (String, String) {
         let path = format!("/{location}");
         (self.0.get(location).cloned().unwrap_or_else(|| path.clone()), path)
     }
 }
 
-/// Files that are there and go together, of one format.
+/// Existing files of one format that form a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     site: Site,
-    /// The path as the statement has it.
+    /// The path as written in the statement.
     name: String,
     pub format: Format,
-    /// That of text says the delimiter.
+    /// The extension. For text it determines the delimiter.
     pub extension: String,
     files: Vec<Found>,
 }
 
 impl Source {
-    /// The files that a path stands for. `format` is what the statement says they are, `unnamed` what a file is whose name does
-    /// not say it.
+    /// Finds the files of a path. `format` is the format in the statement. `unnamed` is the format
+    /// of a file whose name does not determine one.
     pub async fn find(path: &str, format: Option<Format>, unnamed: Option<Format>, sites: Arc<Sites>) -> Result<Self> {
         let path = path.to_string();
         let find = move || {
@@ -267,7 +272,7 @@ impl Source {
         blocking(find).await?
     }
 
-    /// The files of several paths, of one format.
+    /// Joins the files of several paths, which must have one format.
     pub fn joined(sources: Vec<Self>) -> Result<Self> {
         let mut sources = sources.into_iter();
         let mut all = sources.next().ok_or_else(|| Error::new(ErrorKind::Invalid, "a list of paths has none"))?;
@@ -289,11 +294,11 @@ impl Source {
         if !is_directory && let Some(format) = format.or_else(|| Format::parse(&own).ok()).or(unnamed) {
             return Ok(Self { extension: own, site, name, format, files });
         }
-        // A directory, or a pattern that says nothing: the files do, and have to agree.
+        // A directory, or a pattern without an extension. The formats of the files must agree.
         let is_wanted = |file: &Found| {
             let extension = parse_name(&file.name).extension;
             let known = Format::parse(&extension).ok();
-            // Beside other files, .txt is a note about them.
+            // Beside other files, a .txt file is a note about them.
             known.is_some() && if format.is_none() { extension != "txt" } else { known == format }
         };
         files.retain(is_wanted);
@@ -316,7 +321,7 @@ impl Source {
         }
     }
 
-    /// How each text file that has records is cut, if they have so many fields.
+    /// Returns the shape of each text file with records, if they have `columns` fields.
     pub async fn declared_shapes(
         &self,
         csv: &CsvOptions,
@@ -337,7 +342,8 @@ impl Source {
         blocking(read).await?
     }
 
-    /// The files as a table. `declared` is what text files hold, where that is known; then there are no other columns.
+    /// Opens the files as a table. `declared` is the known contents of text files; then there are
+    /// no other columns.
     pub async fn table(
         &self,
         state: &dyn DataFusionSession,
@@ -355,7 +361,7 @@ impl Source {
             let (zone, limits) = (Zone::of_session(state.config_options()), Limits::of(state));
             let format = self.csv_format(csv, Types::Declared, names, query, zone, limits);
             let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
-            // A scan knows files by their locations.
+            // A scan identifies files by their locations.
             let locations: HashMap<&str, String> = (self.files.iter().zip(&urls))
                 .map(|(file, url)| (file.path.as_str(), format!("/{}", url.prefix())))
                 .collect();
@@ -377,7 +383,7 @@ impl Source {
         self.with_directories(format, urls, schema, by_position)
     }
 
-    /// Has scans find the files: their URLs, and what the statement calls them.
+    /// Registers the files for scans. Returns their URLs, and their names in the statement.
     fn found(&self, state: &dyn DataFusionSession) -> Result<(Vec<ListingTableUrl>, Names)> {
         if let Some(query) = state.config().get_extension::<Query>() {
             query.reads_file(&self.name);
@@ -393,13 +399,13 @@ impl Source {
         Ok((urls, Names(Arc::new(names))))
     }
 
-    /// The columns of JSON files.
+    /// Plans the columns of JSON files.
     pub async fn json_plan(&self, state: &dyn DataFusionSession, sample: Sample, union: Union) -> Result<JsonPlan> {
         let (opened, files) = (self.opened(state), self.files.clone());
         blocking(move || json::plan(&opened, &files, sample, union)).await?
     }
 
-    /// JSON files as a table of these columns.
+    /// Opens JSON files as a table of these columns.
     pub fn json_table(&self, state: &dyn DataFusionSession, plan: JsonPlan) -> Result<Arc<dyn TableProvider>> {
         let (urls, names) = self.found(state)?;
         let schema = plan.schema();
@@ -413,13 +419,13 @@ impl Source {
         Opened { site: self.site.clone(), query, threads, limits }
     }
 
-    /// The names of the columns that the files' directories are named by.
+    /// Returns the names of the columns in the directory names of the files.
     pub fn directory_names(&self) -> Vec<String> {
         let columns = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str()));
         columns.map_or_else(Vec::new, |columns| columns.names())
     }
 
-    /// The files as a table, with the columns of their directories.
+    /// Returns the files as a table, with the columns of their directories.
     fn with_directories(
         &self,
         format: Arc<dyn FileFormat>,
@@ -485,7 +491,7 @@ impl Source {
         }
     }
 
-    /// The columns of all files. Empty text files have nothing to say about them.
+    /// Returns the columns of all files. Empty text files are ignored.
     async fn schema(
         &self,
         state: &dyn DataFusionSession,
@@ -528,7 +534,7 @@ impl Source {
         Ok(Columns { schema, reading, units })
     }
 
-    /// The columns of a file; none of an empty one.
+    /// Returns the columns of a file; none if it is empty.
     async fn schema_of(
         &self,
         file: &Found,
@@ -569,7 +575,7 @@ impl Source {
     }
 }
 
-/// DataFusion's Parquet.
+/// Returns DataFusion's Parquet format.
 fn parquet(
     state: &dyn DataFusionSession,
     names: Names,
@@ -580,56 +586,57 @@ fn parquet(
     Arc::new(NamedFormat { inner: Arc::new(inner), names, spelling, units })
 }
 
-/// The columns of a file, or of all.
+/// The columns of one file, or of all files.
 struct Columns {
     schema: SchemaRef,
     reading: Reading,
-    /// The places of timestamps that files have in other units.
+    /// The places of timestamps for which files have other units.
     units: Arc<[usize]>,
 }
 
-/// What reads files.
+/// The reader of files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// Their format's own source.
+    /// The format's own source.
     Plain,
-    /// The same, of files that have other spellings of their columns' names.
+    /// The same, for files that spell the names of columns differently.
     Respelled,
     /// See [`positional`].
     Positional,
 }
 
-/// The files that a path stands for as a table.
+/// Opens the files of a path as a table.
 pub(crate) async fn open(state: &dyn DataFusionSession, path: &str) -> Result<Arc<dyn TableProvider>> {
     let source = Source::find(path, None, None, Sites::of(state)?).await?;
     source.table(state, &CsvOptions::default(), Union::Same, None).await
 }
 
-/// How many columns of a table of files have names and places that the files give them; those of their directories come after them.
+/// Returns the number of columns of a table that come from its files. The columns of directories
+/// follow them.
 pub(crate) fn own_columns(table: &dyn TableProvider) -> usize {
     let directories = table.downcast_ref::<DirectoryTable>();
     directories.map_or_else(|| table.schema().fields().len(), DirectoryTable::own_columns)
 }
 
-/// Work that waits for storage, on a thread that may.
+/// Runs work that waits for storage on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> DataFusionResult<T> {
     let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
     done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
 }
 
-/// The text that bytes are.
+/// Returns bytes as UTF-8.
 ///
 /// # Errors
-/// They are none: so many of them at the start are.
+/// The length of the valid prefix, if the bytes are not UTF-8.
 fn utf8(bytes: &[u8]) -> std::result::Result<&str, usize> {
     simdutf8::basic::from_utf8(bytes).or_else(|_| {
-        // Only this one says how many.
+        // Only this function returns the length.
         std::str::from_utf8(bytes).map_err(|e| e.valid_up_to())
     })
 }
 
-/// All that `next` gives until it gives nothing. While one item is used, a thread that may wait
-/// makes the next one.
+/// Returns a stream of all items of `next`. While one item is used, a thread that may block
+/// produces the next one.
 fn read_ahead<S, T, E>(
     state: S,
     next: impl Fn(&mut S) -> std::result::Result<Option<T>, E> + Clone + Send + 'static,
@@ -650,7 +657,8 @@ where
     })
 }
 
-/// A scan of text files as one stream, each file of which all threads parse; `None` for files of other formats.
+/// Returns a scan of text files as one stream, in which all threads parse each file; `None` for
+/// files of other formats.
 pub(crate) fn one_after_another(scan: &FileScanConfig, threads: usize) -> Option<FileScanConfig> {
     let source = scan.file_source().as_ref();
     let source = csv::parsed_by(source, threads).or_else(|| json::parsed_by(source, threads))?;
@@ -659,8 +667,8 @@ pub(crate) fn one_after_another(scan: &FileScanConfig, threads: usize) -> Option
     Some(FileScanConfigBuilder::from(scan.clone()).with_source(source).with_file_groups(files).build())
 }
 
-/// Gives the rows of a large text file, which come as one stream, to as many as there are threads. Rows in an order that
-/// was asked for stay in it.
+/// Distributes the rows of a large text file, which arrive as one stream, to `threads` streams.
+/// Rows in a requested order stay in it.
 pub(crate) fn spread(plan: Arc<dyn ExecutionPlan>, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
     if threads < 2 || !is_large_text(&plan) {
         return Ok(plan);
@@ -668,13 +676,13 @@ pub(crate) fn spread(plan: Arc<dyn ExecutionPlan>, threads: usize) -> Result<Arc
     Ok(Arc::new(RepartitionExec::try_new(plan, Partitioning::RoundRobinBatch(threads))?))
 }
 
-/// Whether a plan gives the rows of a large text file in one stream.
+/// Returns whether a plan produces the rows of a large text file in one stream.
 pub(crate) fn is_large_text(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_one = plan.output_partitioning().partition_count() == 1 && plan.output_ordering().is_none();
     is_one && text_bytes(plan) >= SPREAD_BYTES
 }
 
-/// Bytes of text files at the end of a chain of operators.
+/// Returns the bytes of text files at the end of a chain of operators.
 fn text_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     if let [below] = plan.children().as_slice() {
         return text_bytes(below);
@@ -686,8 +694,8 @@ fn text_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     files.map(|file| file.object_meta.size).sum()
 }
 
-/// An absolute path without `..`, which follows links in directories but not the last name: a file and a link to it are
-/// two names of a pattern.
+/// Returns an absolute path without `..`. It follows links in directories but not the last name: a
+/// file and a link to it are two names of a pattern.
 fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -699,10 +707,14 @@ fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// That a file's rows hold no NULL does not hold for what is made of them: DataFusion declares a scalar subquery over
-/// no rows as it finds the column, and then fails on its NULL. And a column of which the first rows say nothing is text:
-/// what comes later can be anything. Metadata of the schema is about the file, not about what a query makes of it: pandas' has the
-/// types of columns by their names. Columns are [decoded](crate::encoded).
+/// Loosens a file's schema for queries.
+///
+/// - Columns become nullable. DataFusion gives a scalar subquery over no rows the nullability of
+///   its column, and then fails on its NULL.
+/// - A column without values in the first rows becomes a string, which can hold any later value.
+/// - Metadata of the schema is dropped. It describes the file, not the result of a query: that of
+///   pandas has the types of columns by name.
+/// - Columns are [decoded](crate::encoded).
 fn loosened(schema: &Schema) -> SchemaRef {
     let loosen = |field: &Field| match field.data_type() {
         DataType::Null => Field::new(field.name(), DataType::Utf8, true),

@@ -1,9 +1,10 @@
-//! A format of DataFusion's whose errors name the file, and whose fault it is.
+//! A wrapper for a DataFusion format whose errors name the file.
 //!
-//! Readers report what they stumbled over, not in which of the files; some report damage as an error of their own, and
-//! a few panic. All of that is the file's fault: [`NamedFormat`] wraps what reads it, at planning and at run time, and
-//! makes it an error of kind [`ErrorKind::Data`]. What the system refuses stays an I/O error, and what an expression
-//! fails on (scans compute projections) stays as it is: the file has no part in it.
+//! Readers report the failure, but not the file. Some report damage as an internal error, and a few
+//! panic. All of these are faults of the file. [`NamedFormat`] wraps its readers, at planning and
+//! at run time, and converts such faults to errors of kind [`ErrorKind::Data`]. A refusal of the
+//! operating system stays an I/O error. An error of an expression is unchanged, as scans compute
+//! projections: the file does not cause it.
 //!
 //! It also corrects the statistics of Parquet: [`uncertain_statistics`].
 
@@ -57,12 +58,12 @@ pub(super) struct NamedFormat {
     pub inner: Arc<dyn FileFormat>,
     pub names: Names,
     pub spelling: Spelling,
-    /// The columns of timestamps, by their places, that files have in other units than the table.
+    /// The places of the timestamp columns for which files have other units than the table.
     pub units: Arc<[usize]>,
 }
 
 impl NamedFormat {
-    /// The table's columns as a file knows them.
+    /// Returns the table's columns under the names of a file.
     async fn own_schema(
         &self,
         state: &dyn DataFusionSession,
@@ -143,7 +144,7 @@ impl FileFormat for NamedFormat {
         let own = caught(&name, self.own_schema(state, store, &table_schema, object)).await?;
         let is_same = own == table_schema;
         let mut meta = caught(&name, self.inner.infer_stats_and_ordering(state, store, own, object)).await?;
-        // An ordering is one of columns by the file's names.
+        // An ordering refers to columns by the file's names.
         meta.ordering = meta.ordering.filter(|_| is_same);
         meta.statistics = uncertain_statistics::known(meta.statistics, &table_schema, &self.units);
         Ok(meta)
@@ -154,7 +155,7 @@ impl FileFormat for NamedFormat {
         state: &dyn DataFusionSession,
         config: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // Formats ask for a source of their own kind, so it is wrapped behind them.
+        // Formats expect a source of their own kind, so it is wrapped afterwards.
         let plan = self.inner.create_physical_plan(state, config).await?;
         let scan = plan.downcast_ref::<DataSourceExec>();
         let config = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
@@ -280,7 +281,7 @@ impl FileSource for NamedSource {
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        // A projection computes with batches that have been cut.
+        // A computed projection must operate on batches that have been cut.
         if !projection.iter().all(|one| only_selects(&one.expr)) {
             return Ok(None);
         }
@@ -295,7 +296,7 @@ impl FileSource for NamedSource {
     }
 }
 
-/// Whether an expression is a column, or a field of one.
+/// Returns whether an expression is a column, or a field of one.
 fn only_selects(expr: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
         return function.fun().name() == "get_field" && function.args().iter().all(only_selects);
@@ -303,12 +304,12 @@ fn only_selects(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.downcast_ref::<Column>().is_some() || expr.downcast_ref::<Literal>().is_some()
 }
 
-/// Opens files under their names.
+/// Opens files, and names them in errors.
 #[derive(Debug)]
 struct NamedMorselizer {
     inner: Box<dyn Morselizer>,
     names: Names,
-    /// What rows are declared as, where a file's own rows may be declared otherwise.
+    /// The declared schema of rows, if a file's own rows may have another one.
     declared: Option<SchemaRef>,
 }
 
@@ -386,17 +387,17 @@ async fn caught<T>(name: &str, work: impl Future<Output = Result<T>>) -> Result<
     settle(name, guarded_future(work).await)
 }
 
-/// What a reader gives, or why not, with the file's name.
+/// Runs a reader, and adds the file's name to its error.
 pub(super) fn caught_now<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     settle(name, guarded(work))
 }
 
-/// A reader's outcome with the file's name.
+/// Adds the file's name to the error of a reader.
 fn settle<T>(name: &str, outcome: std::result::Result<Result<T>, Panicked>) -> Result<T> {
     match outcome {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(e)) => Err(named(name, e)),
-        // What a reader takes for granted is not so in this file.
+        // The file violates an assumption of its reader.
         Err(panicked) => Err(damaged(name, "its reader gave up").with_source(panicked).into()),
     }
 }
@@ -406,7 +407,7 @@ fn damaged(name: &str, reason: &str) -> Error {
     error.with_hint(DAMAGED)
 }
 
-/// A reader's error with the file's name.
+/// Adds the file's name to a reader's error.
 pub(super) fn named(name: &str, e: DataFusionError) -> DataFusionError {
     if let Some(fault) = within::<Fault>(&e) {
         return unread_for(name, fault).into();
@@ -425,7 +426,7 @@ pub(super) fn named(name: &str, e: DataFusionError) -> DataFusionError {
     if let Some(refused) = refused {
         return Error::from(onehop_io::Error::new(onehop_io::Operation::Read, name, refused)).into();
     }
-    // Without the request to report a bug that comes with a broken invariant's message.
+    // The message of a broken invariant ends in a request to report a bug. It is omitted.
     let invariant = match root {
         DataFusionError::Internal(text) => Some(text.clone()),
         DataFusionError::ResourcesExhausted(_) => return e,
@@ -435,7 +436,7 @@ pub(super) fn named(name: &str, e: DataFusionError) -> DataFusionError {
     damaged(name, invariant.as_deref().unwrap_or(inner.message())).with_source(inner).into()
 }
 
-/// Whether an expression over the rows failed, and not their reading.
+/// Returns whether an expression over the rows failed, rather than their reading.
 fn is_computed(e: &DataFusionError) -> bool {
     let DataFusionError::ArrowError(inner, _) = e else { return false };
     matches!(
@@ -447,7 +448,7 @@ fn is_computed(e: &DataFusionError) -> bool {
     )
 }
 
-/// What the operating system said, if it was the one to refuse.
+/// Returns the error of the operating system, if it is the cause.
 fn refusal<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     causes(e).filter_map(|e| e.downcast_ref::<io::Error>()).find(|e| e.raw_os_error().is_some())
 }

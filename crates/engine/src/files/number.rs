@@ -1,35 +1,35 @@
-//! Numbers of few digits, eight digits at a time, and words of eight bytes.
+//! Fast parsing of short numbers: eight digits at a time, in words of eight bytes.
 //!
-//! A number that is not plain is `None`: the reader of all numbers says what it is.
+//! For any other number the result is `None`, and the caller uses the general parser.
 
-/// An integer of so many digits is one of 64 bits.
+/// The maximum number of digits of an integer that always fits 64 bits.
 const MAX_PLAIN_DIGITS: usize = 18;
-/// A number with more digits may be too long for jiter.
+/// The limit of digits above which a number may be too long for jiter.
 const MAX_SKIPPED_DIGITS: usize = 4000;
 
 pub(super) const LOW: u64 = 0x0101_0101_0101_0101;
 pub(super) const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Eight bytes, if there are so many, the first one in the lowest bits.
+/// Returns eight bytes, if there are that many, the first one in the lowest bits.
 #[inline]
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8).and_then(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
 }
 
-/// Marks bytes that are no digits; only the first mark is exact.
+/// Marks bytes that are not digits. Only the first mark is exact.
 #[inline]
 fn no_digits(word: u64) -> u64 {
     let value = word ^ (LOW * u64::from(b'0'));
     (value.wrapping_add(LOW * 0x76) | value) & HIGH
 }
 
-/// The first marked byte of a word that has one.
+/// Returns the index of the first marked byte of a word that has one.
 #[inline]
 pub(super) fn first(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
-/// Behind digits.
+/// Returns the end of a run of digits.
 #[inline]
 fn digits_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
@@ -45,7 +45,7 @@ fn digits_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Behind the digits before a fraction or an exponent, at the first of which a number begins.
+/// Returns the end of the digits before a fraction or an exponent. The number begins at `at`.
 #[inline]
 fn whole_end(bytes: &[u8], at: usize) -> Option<usize> {
     let end = digits_end(bytes, at);
@@ -53,7 +53,7 @@ fn whole_end(bytes: &[u8], at: usize) -> Option<usize> {
     is_plain.then_some(end)
 }
 
-/// Behind a number.
+/// Returns the end of a number.
 #[inline]
 pub(super) fn number_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut end = whole_end(bytes, start + usize::from(bytes.get(start) == Some(&b'-')))?;
@@ -74,7 +74,7 @@ pub(super) fn number_end(bytes: &[u8], start: usize) -> Option<usize> {
     Some(end)
 }
 
-/// The value of eight digits, of which the first one is in the lowest bits.
+/// Returns the value of eight digits, the first one in the lowest bits.
 #[inline]
 fn eight_digits(digits: u64) -> u64 {
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
@@ -82,8 +82,8 @@ fn eight_digits(digits: u64) -> u64 {
     low.wrapping_mul(0x000F_4240_0000_0064).wrapping_add(high.wrapping_mul(0x0000_2710_0000_0001)) >> 32
 }
 
-/// Appends digits to the digits of a number, and says where they end. More than 19 in all wrap
-/// around.
+/// Appends digits to the value of a number. Returns the value and the end of the digits. More than
+/// 19 digits in total wrap around.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -98,7 +98,7 @@ fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
         if count == 0 {
             return (value, at);
         }
-        // Zeros come in before them.
+        // The shift prepends zeros.
         let last = eight_digits(values << (64 - 8 * count));
         return (value.wrapping_mul(POWERS[count]).wrapping_add(last), at + count);
     }
@@ -109,7 +109,7 @@ fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     (value, at)
 }
 
-/// An integer that is not long.
+/// Parses a short integer. Returns the value and its end.
 #[inline]
 pub(super) fn integer(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     let is_negative = bytes.get(start) == Some(&b'-');
@@ -123,8 +123,8 @@ pub(super) fn integer(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
     Some((if is_negative { -value } else { value }, end))
 }
 
-/// A number that is the quotient of two numbers that a DOUBLE holds: then the quotient is the
-/// nearest DOUBLE.
+/// Parses a number that is the quotient of two numbers that a DOUBLE represents exactly. The
+/// quotient is then the nearest DOUBLE. Returns the value and its end.
 #[inline]
 pub(super) fn double(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     const POWERS: [f64; 19] =

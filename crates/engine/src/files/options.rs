@@ -1,31 +1,31 @@
-//! Options of text files: those of COPY, and of `read_csv`.
+//! Options of text files in COPY and in `read_csv`.
 
 use super::csv::Encoding;
 use crate::{Error, ErrorKind, Result};
 
-/// How text files are written. `None` is what the file's name says, and the file itself.
+/// The dialect of text files. `None` means that the file's name or contents determine the option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CsvOptions {
     pub delimiter: Option<u8>,
     pub has_header: Option<bool>,
-    /// Within it, none: no value is quoted.
+    /// The quote character. An inner `None` means that no value is quoted.
     pub quote: Option<Option<u8>>,
     pub escape: Option<u8>,
-    /// Begins lines that are no records.
+    /// The first character of comment lines.
     pub comment: Option<u8>,
-    /// The text that stands for NULL beside nothing at all.
+    /// The string that stands for NULL, in addition to an empty field.
     pub null: Option<String>,
-    /// Lines before the table.
+    /// The number of lines before the table.
     pub skip: Option<usize>,
-    /// Missing fields at the end of a record are NULL.
+    /// True if missing fields at the end of a record are NULL.
     pub null_padding: bool,
-    /// So many records decide the types of columns; below zero, all of them.
+    /// The number of records that determine the types of columns; all records if negative.
     pub sample_size: Option<i64>,
     pub all_varchar: bool,
     pub encoding: Encoding,
 }
 
-/// The options by the names that errors suggest.
+/// The option names that errors suggest.
 pub(crate) const NAMES: [&str; 11] = [
     "delimiter",
     "header",
@@ -41,7 +41,7 @@ pub(crate) const NAMES: [&str; 11] = [
 ];
 
 impl CsvOptions {
-    /// Sets an option by its name in lower case; whether there is one of that name.
+    /// Sets an option by its name in lower case. Returns whether there is one of that name.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool> {
         let invalid = |wanted: &str| Error::new(ErrorKind::Invalid, format!("{} takes {wanted}", name.to_uppercase()));
         let given = || value.ok_or_else(|| invalid("a value"));

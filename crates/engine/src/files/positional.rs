@@ -1,13 +1,13 @@
-//! Arrow files, and the Parquet files whose columns DataFusion does not find: read front to back.
+//! Arrow files, and Parquet files whose columns DataFusion does not find, read front to back.
 //!
 //! 1. Arrow files and streams. arrow-ipc trusts them, so [`onehop_files::arrow_ipc`] reads them.
 //! 2. Parquet with two columns of one name. DataFusion finds columns by name, and loses all but one
-//!    of them: upstream.md. The second `a` is named `a_1`, as a text file's is.
-//! 3. Parquet whose footer is too large for DataFusion's cache, with more row groups than its own
-//!    reader of footers takes.
+//!    of them: upstream.md. The second `a` is named `a_1`, as in a text file.
+//! 3. Parquet whose footer is too large for DataFusion's cache, with more row groups than
+//!    DataFusion's own footer reader supports.
 //!
-//! One stream reads a file, or a range of an Arrow file, a batch at a time, on a thread that may
-//! wait. Columns are found by the names that they have been given, and cast to the table's types.
+//! One stream reads a file, or a range of an Arrow file, one batch at a time, on a thread that may
+//! block. Columns are found by their assigned names, and cast to the table's types.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,7 +52,7 @@ use super::sized::cut;
 use super::{Format, Names, agree, blocking, directory_columns};
 use crate::encoded::entered_batch;
 
-/// Whether a file's columns are found by their names and types as they are.
+/// Returns whether a file's columns are distinguished by their names.
 pub(super) fn is_plain(schema: &Schema, format: Format) -> bool {
     match format {
         Format::Parquet | Format::Arrow => is_distinct(schema),
@@ -65,14 +65,15 @@ fn is_distinct(schema: &Schema) -> bool {
     names.len() == schema.fields().len()
 }
 
-/// A schema whose columns have names of their own.
+/// Returns a schema with distinct column names.
 pub(super) fn renamed(schema: &Schema) -> SchemaRef {
     let names = distinct(schema.fields().iter().map(|field| field.name().clone()).collect());
     let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
     Arc::new(Schema::new(fields.collect::<Fields>()))
 }
 
-/// The columns of a Parquet file of which some have the same name: DataFusion's own schema has one of those.
+/// Returns the columns of a Parquet file with duplicate names. DataFusion's own schema has one
+/// column for each name.
 pub(super) async fn with_same_names(
     state: &dyn DataFusionSession,
     store: &dyn ObjectStore,
@@ -85,7 +86,8 @@ pub(super) async fn with_same_names(
     Ok(if columns > merged.fields().len() { Some(Arc::new(footer.fetch_schema().await?)) } else { None })
 }
 
-/// The columns of a Parquet file that has more row groups than parquet's reader numbers. Blocks.
+/// Returns the columns of a Parquet file with more row groups than parquet's reader numbers.
+/// Blocks.
 pub(super) fn of_many_row_groups(site: &Site, file: &Found) -> DataFusionResult<Option<SchemaRef>> {
     caught_now(&file.name, || {
         let input = site.input(&file.path, None)?;
@@ -102,13 +104,13 @@ fn external(fault: Fault) -> DataFusionError {
     DataFusionError::External(Box::new(fault))
 }
 
-/// Files that are read by position.
+/// A format whose files are read by position.
 #[derive(Clone)]
 pub(super) struct PositionalFormat {
     pub site: Site,
     pub format: Format,
     pub names: Names,
-    /// Counts what is read.
+    /// The ledger that counts the bytes read.
     pub ledger: Option<Arc<Ledger>>,
     pub pool: Arc<dyn MemoryPool>,
 }
@@ -121,18 +123,19 @@ impl fmt::Debug for PositionalFormat {
 
 type Batches = Box<dyn Iterator<Item = DataFusionResult<RecordBatch>> + Send>;
 
-/// The part of a file that is read.
+/// The part of a file to read.
 struct Part {
     path: String,
     range: Option<Range<u64>>,
-    /// The columns that files have together, and those of them that are wanted.
+    /// The columns of all files together.
     table: SchemaRef,
+    /// The columns to read.
     wanted: SchemaRef,
     batch_rows: usize,
 }
 
 impl PositionalFormat {
-    /// The batches of a part of a file. Blocks.
+    /// Returns the batches of a part of a file. Blocks.
     fn batches(&self, name: &str, part: &Part) -> DataFusionResult<Batches> {
         caught_now(name, || {
             let input = self.site.input(&part.path, self.ledger.clone())?;
@@ -142,7 +145,7 @@ impl PositionalFormat {
                 let own = renamed(reader.schema());
                 let reader = reader.with_batch_size(part.batch_rows).build()?;
                 let batches = reader.map(move |batch| {
-                    // Held as long as there are batches.
+                    // The memory is held as long as there are batches.
                     let _ = &memory;
                     called(batch?, &own)
                 });
@@ -159,7 +162,7 @@ impl PositionalFormat {
 }
 
 impl Part {
-    /// The columns of a file of this schema that are wanted, by their places.
+    /// Returns the places of the wanted columns in a file of this schema.
     fn needed(&self, own: &Schema) -> Vec<usize> {
         let places = places(&self.table, own);
         let mut needed: Vec<usize> =
@@ -170,7 +173,7 @@ impl Part {
     }
 }
 
-/// A batch whose columns have the names of a schema.
+/// Returns a batch whose columns have the names of a schema.
 fn called(batch: RecordBatch, schema: &SchemaRef) -> DataFusionResult<RecordBatch> {
     let fields = batch.schema_ref().fields().iter().zip(schema.fields());
     let fields: Fields = fields.map(|(own, named)| own.as_ref().clone().with_name(named.name())).collect();
@@ -178,7 +181,7 @@ fn called(batch: RecordBatch, schema: &SchemaRef) -> DataFusionResult<RecordBatc
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), batch.columns().to_vec(), &options)?)
 }
 
-/// Where the columns of a table are in a file.
+/// Returns the places of a table's columns in a file.
 fn places<'a>(table: &'a Schema, own: &Schema) -> HashMap<&'a str, usize> {
     let names = agree::names_of(table);
     let found = agree::places(&names, &agree::names_of(own), Format::Parquet);
@@ -307,7 +310,7 @@ impl FileSource for PositionalSource {
         Ok(())
     }
 
-    /// Each batch of an Arrow file is found by its footer.
+    /// The footer of an Arrow file locates each batch.
     fn supports_repartitioning(&self) -> bool {
         self.format.format == Format::Arrow
     }
@@ -323,8 +326,9 @@ impl FileSource for PositionalSource {
 struct Opener {
     format: Arc<PositionalFormat>,
     store: Arc<dyn ObjectStore>,
-    /// The columns that files have together, and those of them that are wanted.
+    /// The columns of all files together.
     table: SchemaRef,
+    /// The columns to read.
     wanted: SchemaRef,
     batch_rows: usize,
 }
@@ -338,7 +342,7 @@ impl FileOpener for Opener {
         let (table, wanted) = (Arc::clone(&self.table), Arc::clone(&self.wanted));
         let part = Arc::new(Part { path, range, table, wanted, batch_rows: self.batch_rows });
         Ok(Box::pin(async move {
-            // That it is the file that the columns are of.
+            // Checks that the file is the one whose columns were read.
             let seen = store.head(&location).await.map_err(DataFusionError::from);
             seen.map_err(|e| named(&name, e))?;
             let opened = {
@@ -365,7 +369,7 @@ impl FileOpener for Opener {
     }
 }
 
-/// The wanted columns of a batch, of the wanted types.
+/// Returns the wanted columns of a batch, cast to the wanted types.
 fn fitted(batch: RecordBatch, table: &Schema, wanted: &SchemaRef) -> DataFusionResult<RecordBatch> {
     let rows = batch.num_rows();
     let batch = entered_batch(batch)?;

@@ -1,10 +1,8 @@
-//! Parquet files that spell their columns' names otherwise than the table does: `{Id}` beside
-//! `{id}`.
+//! Parquet files that spell the names of columns differently from the table: `{Id}` beside `{id}`.
 //!
-//! DataFusion (55.2.0) finds the columns of a Parquet file by exact names, and takes a column that
-//! it does not find for NULL, also in statistics: `id = 2` would leave out a file that has it as
-//! `Id`. Here its expressions and its statistics are asked by the table's names, and reach the file
-//! under its own.
+//! DataFusion (55.2.0) finds the columns of a Parquet file by exact names. It treats a missing
+//! column as NULL, also in statistics: `id = 2` would skip a file that has the column as `Id`. Here
+//! its expressions and statistics use the table's names, and are translated to the file's names.
 
 use std::sync::Arc;
 
@@ -19,16 +17,16 @@ use datafusion::physical_expr_adapter::{
 
 use super::{Format, agree};
 
-/// The spelling that files have for the names of a table's columns.
+/// The spelling of a table's column names in its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
-    /// As the table does.
+    /// The spelling of the table.
     Same,
-    /// In other letters.
+    /// Another case.
     Own,
 }
 
-/// A table's columns under the names that a file has for them.
+/// Returns a table's columns under the names of a file.
 pub(super) fn in_file(table: &Schema, file: &Schema) -> SchemaRef {
     let (names, own) = (agree::names_of(table), agree::names_of(file));
     let places = agree::places(&names, &own, Format::Parquet);
@@ -39,7 +37,7 @@ pub(super) fn in_file(table: &Schema, file: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), table.metadata().clone()))
 }
 
-/// A file's columns under the table's names.
+/// Returns a file's columns under the table's names.
 fn in_table(file: &Schema, table: &Schema) -> SchemaRef {
     let (names, own) = (agree::names_of(table), agree::names_of(file));
     let mut fields = file.fields().to_vec();

@@ -1,8 +1,9 @@
-//! Where files lie: on the local file system, or on a Ceph cluster.
+//! The location of files: the local file system, or a Ceph cluster.
 //!
-//! A statement names a file on a cluster by a URL, `rados://POOL[.NAMESPACE]/PATH`; every other path is a local one. Patterns,
-//! directories and formats are the same in both places. Waiting for a cluster is waiting for a disk, and may take as long as
-//! the setting `ceph.timeout`: everything here blocks, and is called from threads that may.
+//! A statement names a file on a cluster by a URL, `rados://POOL[.NAMESPACE]/PATH`. Every other
+//! path is a local one. Patterns, directories and formats are the same in both places. An operation
+//! on a cluster may take as long as the setting `ceph.timeout`. All functions here block like disk
+//! I/O, and are called from threads that may block.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,32 +27,32 @@ use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
-/// Where the files of a statement can be.
+/// The sites that a statement's files can be on.
 #[derive(Debug)]
 pub(crate) struct Sites {
     connections: Arc<Connections>,
     options: ClusterOptions,
     rights: Rights,
-    /// The statement, which tells later which files it wanted.
+    /// The statement, which records the files that it requests.
     query: Option<Arc<Query>>,
-    /// Of which a statement sees each file as it was when it first looked.
+    /// The file systems in use. A statement sees each file in the state of its first access.
     pinned: Mutex<HashMap<Authority, Pinned>>,
 }
 
-/// Where files lie. Paths in it are absolute, or those of the local file system.
+/// A site of files. Its paths are absolute, or those of the local file system.
 #[derive(Clone)]
 pub(crate) enum Site {
     Local,
     Cluster {
-        /// What a statement wrote before the path.
+        /// The part of the statement's path before the path on the cluster.
         root: String,
-        /// The same as a URL of DataFusion's: what it finds the store by.
+        /// The same as a DataFusion URL, which identifies the store.
         url: Url,
         files: Pinned,
     },
 }
 
-/// What there is to know about a path before it is opened.
+/// The properties of a path before it is opened.
 pub(super) struct Stat {
     pub bytes: u64,
     pub kind: StatKind,
@@ -65,10 +66,10 @@ pub(super) enum StatKind {
     Other,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 pub(super) struct DirectoryEntry {
     pub name: String,
-    /// Links to directories are none.
+    /// False for links to directories.
     pub is_directory: bool,
 }
 
@@ -78,25 +79,25 @@ impl Sites {
         Self { connections, options, rights, query: None, pinned: Mutex::default() }
     }
 
-    /// The same, for a statement.
+    /// Returns the sites for a statement.
     pub fn of_query(self, query: &Arc<Query>) -> Self {
         Self { query: Some(Arc::clone(query)), ..self }
     }
 
-    /// The statement wanted files that it may not have, or that are not there.
+    /// Records a file that the statement requested but may not have, or that does not exist.
     pub(super) fn wanted(&self, path: &str) {
         if let Some(query) = &self.query {
             query.reads_file(path);
         }
     }
 
-    /// Those of a statement's state.
+    /// Returns the sites of a statement's state.
     pub fn of(state: &dyn DataFusionSession) -> Result<Arc<Self>> {
         let sites = state.config().get_extension::<Self>();
         sites.ok_or_else(|| Error::new(ErrorKind::Internal, "a state that knows no files"))
     }
 
-    /// Where a path of a statement leads, and the path there. Connects to the cluster.
+    /// Resolves a path of a statement to a site and a path on it. Connects to the cluster.
     pub fn resolve(&self, path: &str) -> Result<(Site, String)> {
         self.rights.need(Rights::Admin, "a file")?;
         let Some((scheme, _)) = path.split_once("://") else { return Ok((Site::Local, path.to_string())) };
@@ -112,7 +113,8 @@ impl Sites {
             }
             SCHEME => {
                 let location = Location::parse(path).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-                // URLs, by which scans find files, have none, and some of their parsers leave them out.
+                // Scans find files by URLs, which cannot have control characters. Some URL parsers
+                // drop them.
                 if path.chars().any(char::is_control) {
                     let message = format!("cannot use '{}': it has a control character", path.escape_debug());
                     return Err(
@@ -142,7 +144,7 @@ impl Sites {
         Ok(known().entry(authority.clone()).or_insert_with(|| Pinned::new(fs)).clone())
     }
 
-    /// A file system of a cluster, as it is. Connects to the cluster.
+    /// Returns the live file system of a cluster, not pinned. Connects to the cluster.
     pub fn file_system(&self, authority: &Authority) -> Result<FileSystem> {
         self.connections.file_system(&self.options, authority).map_err(|e| self.refuse(e))
     }
@@ -154,7 +156,7 @@ impl Sites {
             (rados::Error::Object { code: Code::NOT_FOUND, .. }, _) => {
                 Some(format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority))
             }
-            // The cluster is found, and has said what is wrong with it.
+            // The cluster was found, and its message is sufficient.
             (rados::Error::Object { .. }, _) => None,
             (_, Some(conf)) => Some(format!("ceph.conf is {}", conf.display())),
             (_, None) => Some(match std::env::var_os("CEPH_CONF").filter(|conf| !conf.is_empty()) {
@@ -163,7 +165,7 @@ impl Sites {
             }),
         };
         let kind = match &e.source {
-            // The superblock: there is no file system.
+            // The superblock is missing, so there is no file system.
             rados::Error::Object { code: Code::NOT_FOUND, .. } => ErrorKind::NotFound,
             other => Error::from(other.clone()).kind(),
         };
@@ -176,7 +178,7 @@ impl Sites {
 }
 
 impl Site {
-    /// Whether both are the same file system.
+    /// Returns whether both are the same file system.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local, Self::Local) => true,
@@ -185,7 +187,7 @@ impl Site {
         }
     }
 
-    /// A path as the statement would write it.
+    /// Returns a path as the statement would write it.
     pub fn shown(&self, path: &str) -> String {
         match self {
             Self::Local => path.to_string(),
@@ -193,7 +195,7 @@ impl Site {
         }
     }
 
-    /// What is there, links followed.
+    /// Returns the properties of a path. Follows links.
     pub(super) fn stat(&self, path: &str) -> io::Result<Stat> {
         match self {
             Self::Local => {
@@ -216,14 +218,14 @@ impl Site {
         }
     }
 
-    /// The names in a directory, in their order.
+    /// Returns the entries of a directory, sorted by name.
     pub(super) fn entries(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
         match self {
             Self::Local => {
                 let mut entries = Vec::new();
                 for entry in fs::read_dir(directory)? {
                     let entry = entry?;
-                    // Paths are SQL text. A name that is none cannot be meant by any.
+                    // Paths are SQL strings, so a name that is not UTF-8 cannot occur in one.
                     if let Ok(name) = entry.file_name().into_string() {
                         entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
                     }
@@ -242,7 +244,7 @@ impl Site {
         }
     }
 
-    /// Reads a file from its beginning, counted in a ledger.
+    /// Opens a file for reading from its beginning, with reads counted in a ledger.
     pub fn open(&self, path: &str, ledger: Option<Arc<Ledger>>) -> io::Result<Box<dyn Read + Send>> {
         let reader: Box<dyn Read + Send> = match self {
             Self::Local => Box::new(File::open(path)?),
@@ -253,13 +255,13 @@ impl Site {
         };
         let count: fn(&Ledger, usize) = match self {
             Self::Local => count_buffered,
-            // What it moves the reader itself counts.
+            // The cluster's reader counts the bytes that it moves.
             Self::Cluster { .. } => Ledger::needed,
         };
         Ok(Box::new(Counted { reader, ledger, count }))
     }
 
-    /// Where DataFusion finds a file, whatever characters its name has.
+    /// Returns the URL by which DataFusion finds a file, whatever characters its name has.
     pub fn url_of(&self, path: &str) -> Result<ListingTableUrl> {
         let refused = |reason: String| {
             let message = format!("cannot read '{}': {reason}", self.shown(path));
@@ -279,7 +281,7 @@ impl Site {
             }
         };
         let found = ListingTableUrl::try_new(url, None).map_err(|e| refused(Error::from(e).message().to_string()))?;
-        // What a parser has left out would be another file's name.
+        // A name that a URL parser has changed would be another file's name.
         match self {
             Self::Cluster { .. } if found.prefix().as_ref() != path.trim_matches('/') => {
                 Err(refused("its name cannot be part of a URL".into()))
@@ -288,7 +290,7 @@ impl Site {
         }
     }
 
-    /// A file whose parts are read by position, counted in a ledger.
+    /// Opens a file for reading by position, with reads counted in a ledger.
     pub(super) fn input(&self, path: &str, ledger: Option<Arc<Ledger>>) -> io::Result<Arc<dyn Input>> {
         Ok(match self {
             Self::Local => Arc::new(LocalInput { file: File::open(path)?, ledger }),
@@ -298,7 +300,7 @@ impl Site {
         })
     }
 
-    /// Has a statement's scans find the files.
+    /// Registers the site's store, so that a statement's scans find the files.
     pub fn register(&self, state: &dyn DataFusionSession, ledger: Arc<Ledger>) {
         if let Self::Cluster { url, files, .. } = self {
             state.runtime_env().register_object_store(url, Arc::new(RadosStore::pinned(files.clone(), ledger)));
@@ -315,7 +317,8 @@ impl fmt::Debug for Site {
     }
 }
 
-/// What the system or the cluster has refused, about a file as the statement calls it.
+/// Returns the error of a refusal by the operating system or the cluster, with the file's name in
+/// the statement.
 pub(super) fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
     match of_cluster(&e).cloned() {
         Some(e) => refused_by_cluster(operation, name, &e),
@@ -323,7 +326,7 @@ pub(super) fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
     }
 }
 
-/// The same in the cluster's own words, without a name that the statement does not know.
+/// Returns the error in the cluster's own words, without a name that the statement does not know.
 pub(crate) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Error) -> Error {
     let reason = match e {
         rados::Error::Path { problem, .. } => problem.to_string(),
@@ -333,16 +336,16 @@ pub(crate) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Er
     Error::new(kind, format!("cannot {operation} '{name}': {reason}")).with_source(e.clone())
 }
 
-/// What a cluster has said, if it is the cause of an error.
+/// Returns the cluster's error, if it is the cause of an error.
 pub(super) fn of_cluster<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a rados::Error> {
     causes(e).find_map(|e| {
-        // What is within an I/O error is not its source.
+        // The inner error of an I/O error is not its source.
         let inner = e.downcast_ref::<io::Error>().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref());
         inner.or_else(|| e.downcast_ref())
     })
 }
 
-/// Bytes that come through the page cache, which is a copy more.
+/// Counts bytes that pass through the page cache, which adds a copy.
 pub(super) fn count_buffered(ledger: &Ledger, bytes: usize) {
     ledger.read_op();
     ledger.needed(bytes);
@@ -370,7 +373,7 @@ impl Input for LocalInput {
     }
 }
 
-/// A file of a cluster, which counts what it moves itself.
+/// A file of a cluster, which counts the bytes that it moves.
 struct ClusterInput {
     file: rados::fs::File,
     ledger: Arc<Ledger>,

@@ -1,18 +1,19 @@
 //! Batches of a bounded size.
 //!
-//! A dictionary or a view has a value once, and any number of rows refer to it: a file of 500 bytes
-//! has 1,000 rows of 1 MB each. An operator that writes the values out makes 1 GB of one batch. So a
-//! batch is cut where its values would have more than [`MOST_BYTES`] when they are written out.
-//! Slices share their buffers, so a cut copies nothing.
+//! A dictionary or a view stores a value once, and any number of rows refer to it: a file of 500
+//! bytes can have 1,000 rows of 1 MB each. An operator that writes the values out makes 1 GB of one
+//! batch. A batch is therefore cut if its values would exceed [`MOST_BYTES`] when they are written
+//! out. Slices share their buffers, so a cut copies nothing.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 
-/// Bytes of the values of a batch, unless it has a single row.
+/// The maximum size of the values of a batch of several rows, in bytes.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// The rows of a batch in batches that are written out in [`MOST_BYTES`], and have `most_rows`.
+/// Cuts a batch into batches of at most [`MOST_BYTES`] when written out, and at most `most_rows`
+/// rows.
 pub(super) fn cut(batch: &RecordBatch, most_rows: usize) -> Vec<RecordBatch> {
     let mut cut = Vec::new();
     for start in (0..batch.num_rows()).step_by(most_rows.max(1)) {
@@ -35,7 +36,7 @@ fn halve(batch: RecordBatch, into: &mut Vec<RecordBatch>) {
     halve(batch.slice(rows / 2, rows - rows / 2), into);
 }
 
-/// The bytes of the values that rows share, at most, if each row has its own.
+/// Returns an upper bound of the bytes of shared values, if each row gets its own copy.
 fn written_out(column: &ArrayRef) -> u64 {
     let rows = column.len() as u64;
     match column.data_type() {
@@ -59,7 +60,7 @@ fn written_out(column: &ArrayRef) -> u64 {
     }
 }
 
-/// The bytes of the values that the keys of a dictionary refer to.
+/// Returns the bytes of the values that the keys of a dictionary refer to.
 fn by_keys(column: &ArrayRef) -> u64 {
     let dictionary = column.as_any_dictionary();
     let lengths = lengths(dictionary.values());
@@ -71,7 +72,7 @@ fn by_keys(column: &ArrayRef) -> u64 {
 
 fn longest(values: &ArrayRef) -> u64 {
     match values.len() {
-        // Their sum is no less than the longest of them.
+        // The sum is an upper bound of the longest.
         many if many > 1 << 16 => values.get_buffer_memory_size() as u64,
         _ => lengths(values).into_iter().max().unwrap_or(0),
     }
@@ -90,7 +91,7 @@ fn lengths(values: &ArrayRef) -> Vec<u64> {
         other => {
             let width = match other {
                 DataType::FixedSizeBinary(width) => u64::from(width.unsigned_abs()),
-                // Of lists and structs the mean.
+                // For lists and structs, the mean.
                 _ => (values.get_buffer_memory_size() / values.len().max(1)) as u64,
             };
             vec![width; values.len()]

@@ -1,9 +1,10 @@
-//! Object stores with a ledger: what DataFusion reads of files is counted where it crosses.
+//! Object stores with a ledger, which counts the bytes that DataFusion reads from files.
 //!
-//! A file is opened many times by one statement, for its footer and then for its parts. If somebody replaced it meanwhile, parts
-//! of two files would be taken for one: so it is the file that was opened first, or an error.
+//! A statement opens a file several times, for its footer and then for its parts. If another
+//! process replaced it meanwhile, parts of two files would be mixed. The store therefore serves the
+//! file that was opened first, or fails.
 //!
-//! A registry belongs to one statement, and so do the stores that are registered with it: see
+//! A registry belongs to one statement, as do the stores that are registered with it: see
 //! [`export`](super::export).
 
 use std::collections::HashMap;
@@ -32,13 +33,14 @@ use super::site::count_buffered;
 use crate::error::Changed;
 use crate::task::spawn_blocking;
 
-/// Gives out the local file system with a ledger, and what was registered for this statement.
+/// Provides the local file system with a ledger, and the stores that were registered for this
+/// statement.
 #[derive(Debug)]
 pub(crate) struct CountingRegistry {
     inner: Arc<dyn ObjectStoreRegistry>,
     ledger: Arc<Ledger>,
     seen: Arc<Seen>,
-    /// By scheme and authority.
+    /// The registered stores, by scheme and authority.
     own: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
@@ -70,7 +72,8 @@ fn key(url: &Url) -> &str {
     &url[..Position::BeforePath]
 }
 
-/// Counts the bytes that cross it. Local files come through the page cache, which is a copy more.
+/// Counts the bytes that pass through it. Local files pass through the page cache, which adds a
+/// copy.
 #[derive(Debug)]
 struct CountingStore {
     inner: Arc<dyn ObjectStore>,
@@ -78,11 +81,11 @@ struct CountingStore {
     seen: Arc<Seen>,
 }
 
-/// Which files a statement has seen.
+/// The files that a statement has seen.
 #[derive(Debug, Default)]
 struct Seen(Mutex<HashMap<StorePath, Identity>>);
 
-/// What tells one file from another, and from itself after a change.
+/// The identity of a file, which changes with its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -92,7 +95,7 @@ struct Identity {
 }
 
 impl Seen {
-    /// That this is the file that was seen first under this name.
+    /// Checks that this is the file that was seen first under this name.
     fn check(&self, location: &StorePath, file: &File) -> object_store::Result<()> {
         let failed =
             |source: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic { store: "local", source };
@@ -118,7 +121,7 @@ pub(super) fn count_write(ledger: &Ledger, bytes: usize) {
 fn read_ranges(file: &File, path: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
     let size = file.metadata().map(|metadata| metadata.len());
     let read = |range: &Range<u64>| {
-        // A damaged footer has ranges beyond the end, which are not to be allocated.
+        // A damaged footer has ranges beyond the end, which must not be allocated.
         if range.end > *size.as_ref().unwrap_or(&u64::MAX) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -170,7 +173,7 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_ranges(&self, location: &StorePath, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
-        // Opened once, and looked at, for all of them.
+        // The file is opened and checked once for all ranges.
         let opened = self.inner.get_opts(location, GetOptions::default()).await?;
         let result = match opened.payload {
             GetResultPayload::File(file, path) => {
@@ -191,8 +194,9 @@ impl ObjectStore for CountingStore {
         self.inner.delete_stream(locations)
     }
 
-    /// Which files a statement reads is known before it is planned. DataFusion lists what has begun with the name of one that
-    /// is not there any more, and would go on without its rows.
+    /// Fails for a prefix. The files of a statement are known before it is planned. If one no
+    /// longer exists, DataFusion lists names that begin with its name, and would continue without
+    /// its rows.
     fn list(&self, prefix: Option<&StorePath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         match prefix {
             Some(location) => futures::stream::iter([Err(Changed::at(location))]).boxed(),
@@ -267,7 +271,7 @@ mod tests {
             let e = read(&one).await.unwrap_err();
             assert!(e.to_string().contains("it was replaced, changed or removed"), "{e}");
             assert!(one.get_store(&url).unwrap().get(&path).await.is_err());
-            // Another statement sees it as it is.
+            // Another statement sees the current file.
             assert!(read(&registry(Arc::default())).await.is_ok());
             assert!(one.get_store(&url).unwrap().list(Some(&path)).next().await.unwrap().is_err());
         }

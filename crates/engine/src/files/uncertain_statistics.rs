@@ -1,20 +1,23 @@
-//! The statistics of a Parquet file that do not bound a column's values: of floats, and of
+//! Statistics of a Parquet file that do not bound a column's values: those of floats, and of
 //! timestamps in another unit.
 //!
-//! Statistics of floats do not tell whether the column has NaN, and which of both zeros.
-//! Writers leave NaN out of the least and the greatest value, and write -0.0 for a least value that is either zero, as the format
-//! wants it. Here NaN is greater than all numbers, so that the greatest value of a column may be NaN whatever its statistics say:
-//! 1. As statistics of a table, by which aggregates are answered and files are put in order: a greatest value is unknown, and
-//!    so is a least one that is zero or NaN.
-//! 2. Within a scan, which leaves out row groups and pages in which a condition holds for no value between both, and
-//!    takes it as met by all rows where it holds for all such values. So what a condition is for NaN decides what is kept of this: of
-//!    `x < 5`, which NaN does not meet, only the former, of `x > 5` only the latter, and of one of which it is not known,
-//!    nothing. Beside a condition that NaN does not meet, one that it does meet may leave out as well: a range is
-//!    looked at from both its sides. What is not to be decided is said by [`Undecided`], which is the same for every row.
+//! Statistics of floats do not tell whether the column has NaN, or the sign of a zero. Writers omit
+//! NaN from the minimum and the maximum. They write -0.0 for a minimum that is either zero, as the
+//! format requires. In Onehop NaN is greater than all numbers, so the maximum of a column may be
+//! NaN whatever its statistics say:
+//! 1. Statistics of a table answer aggregates and order files. A maximum is therefore unknown, and
+//!    so is a minimum that is zero or NaN.
+//! 2. A scan skips row groups and pages if a condition holds for no value between minimum and
+//!    maximum. It takes the condition as true for all rows if it holds for all such values. The
+//!    result of the condition for NaN decides which of the two remains. `x < 5` is false for NaN,
+//!    so it may only skip. `x > 5` is true for NaN, so it may only be taken as true. If the result
+//!    is unknown, neither remains. If another condition on the column is false for NaN, a condition
+//!    that is true for NaN may skip as well: a range works from both sides. [`Undecided`] stands
+//!    for a result that must stay open. It is the same condition for every row.
 //!
-//! Statistics of timestamps in another unit than the table's bound nothing either: DataFusion
-//! (55.2.0) cuts the literal of a condition to the file's unit, so that `t < '00:00:00.0005'`
-//! leaves out the milliseconds that begin there.
+//! Statistics of timestamps in another unit than the table's do not bound values either. DataFusion
+//! (55.2.0) truncates the literal of a condition to the file's unit, so that `t < '00:00:00.0005'`
+//! would skip the milliseconds that begin there.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -33,8 +36,8 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::scalar::ScalarValue;
 
-/// A file's statistics without those that bound nothing: see 1. `units`: the columns that files
-/// have in other units.
+/// Removes the statistics of a file that bound nothing: see 1. `units` are the columns for which
+/// files have other units.
 pub(super) fn known(mut statistics: Statistics, schema: &Schema, units: &[usize]) -> Statistics {
     for (at, (column, field)) in statistics.column_statistics.iter_mut().zip(schema.fields()).enumerate() {
         if units.contains(&at) {
@@ -52,7 +55,7 @@ pub(super) fn known(mut statistics: Statistics, schema: &Schema, units: &[usize]
     statistics
 }
 
-/// Conditions for a scan, which are for every row what they were: see 2.
+/// Rewrites conditions for a scan without a change of their result for any row: see 2.
 pub(super) fn conditions(
     filters: &[Arc<dyn PhysicalExpr>],
     schema: &Schema,
@@ -89,7 +92,7 @@ pub(super) fn conditions(
     filters.iter().map(|filter| conjunction(split_conjunction(filter).into_iter().map(rewritten))).collect()
 }
 
-/// Whether a column has floats, or there are some in it.
+/// Returns whether a column has floats, or may contain some.
 fn may_be_nan(column: &Column, schema: &Schema) -> bool {
     match schema.fields().get(column.index()) {
         Some(field) if field.name() == column.name() => is_float(field.data_type()) || field.data_type().is_nested(),
@@ -118,7 +121,8 @@ fn as_float(value: &ScalarValue) -> Option<f64> {
     }
 }
 
-/// Whether a condition holds where a column is NaN; `None` if that is not known, or depends on something else.
+/// Returns whether a condition holds if a column is NaN; `None` if that is unknown, or depends on
+/// something else.
 fn at_nan(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> Option<bool> {
     if let Some(not) = expr.downcast_ref::<NotExpr>() {
         return at_nan(not.arg(), column).map(|holds| !holds);
@@ -145,7 +149,7 @@ fn at_nan(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> Option<bool> {
         (Some(number), None) if is_of(right, column) => (op.swap()?, number),
         _ => return None,
     };
-    // It is greater than all numbers, and equals itself.
+    // NaN is greater than all numbers, and equals itself.
     match op {
         Operator::Lt => Some(false),
         Operator::LtEq | Operator::Eq => Some(number.is_nan()),
@@ -155,7 +159,7 @@ fn at_nan(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> Option<bool> {
     }
 }
 
-/// The column, or the same number in another type of floats.
+/// Returns whether an expression is the column, or its value in another float type.
 fn is_of(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> bool {
     match expr.downcast_ref::<CastExpr>() {
         Some(cast) => cast.cast_type().is_floating() && is_of(cast.expr(), column),
@@ -167,15 +171,15 @@ fn literal(expr: &Arc<dyn PhysicalExpr>) -> Option<f64> {
     as_float(expr.downcast_ref::<Literal>()?.value())
 }
 
-/// A condition that statistics do not decide, whatever they are: it is for the rows.
+/// A condition that statistics never decide. It is evaluated on the rows.
 #[derive(Debug)]
 struct Undecided {
     condition: Arc<dyn PhysicalExpr>,
-    /// What it is there for.
+    /// The description of the condition's purpose.
     shown: String,
 }
 
-// By hand: a derived comparison would move the condition.
+// Written by hand: a derived comparison would move the condition.
 impl PartialEq for Undecided {
     fn eq(&self, other: &Self) -> bool {
         self.condition.eq(&other.condition)

@@ -16,10 +16,10 @@ use super::{FOLDER, Files, MOST, system};
 use crate::arrays::{Array, Arrays, Memory};
 use crate::{Error, ErrorKind, Result};
 
-/// How long a lease is looked after by nobody but who has made it.
+/// The age at which other processes may remove an unlocked lease.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
-/// All of a database. They end with it.
+/// All exports of a database. They end with it.
 #[derive(Debug)]
 pub(crate) struct Exports {
     folder: PathBuf,
@@ -29,21 +29,21 @@ pub(crate) struct Exports {
 #[derive(Debug, Default)]
 struct State {
     exports: Vec<Export>,
-    /// Released, and still open somewhere.
+    /// Exports that are released, and still open in another process.
     leaving: Vec<Export>,
 }
 
-/// What somebody may import.
+/// An export that other processes may import.
 #[derive(Debug)]
 struct Export {
     handle: Handle,
     files: Files,
     content: File,
-    /// Locked.
+    /// The lease file, which is locked.
     _lease: File,
-    /// Of a device, whose memory has to be there.
+    /// Arrays of a device, whose memory must stay.
     arrays: Vec<Array>,
-    /// Who made it: a child of a fork has no part in it.
+    /// The process that created the export. A child of a fork must not release it.
     process: u32,
 }
 
@@ -64,11 +64,12 @@ impl Exports {
         f(&mut state)
     }
 
-    /// Makes a table's arrays, one of each column, another process's for whoever has the handle. `uuid` is that of the device
-    /// that they are on.
+    /// Exports the arrays of a table, one for each column, and returns the handle. `device` is the
+    /// name and UUID of the device that has them.
     ///
     /// # Errors
-    /// Those of the system: no room, no folder; those of the device. [`ErrorKind::Resources`] if there are too many.
+    /// Errors of the operating system, such as no space or no folder; errors of the device.
+    /// [`ErrorKind::Resources`] if there are too many exports.
     pub fn export(&self, table: &str, arrays: Arrays, device: Option<(String, [u8; 16])>) -> Result<String> {
         if self.with(|state| state.exports.len() + state.leaving.len()) >= MOST {
             return Err(Error::new(
@@ -92,10 +93,10 @@ impl Exports {
         Ok(text)
     }
 
-    /// Ends an export; whether there was one. Whoever has imported it keeps what it has.
+    /// Ends an export. Returns whether there was one. Importers keep the arrays that they have.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what is no handle.
+    /// [`ErrorKind::Invalid`] for a string that is not a handle.
     pub fn release(&self, handle: &str) -> Result<bool> {
         let handle = Handle::parse(handle)?;
         self.with(|state| {
@@ -110,14 +111,14 @@ impl Exports {
     }
 }
 
-/// Removes what processes have left that were killed: nobody may ever ask for it, and it takes memory.
+/// Removes the files of killed processes. They occupy memory, and no process may ever import them.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let id = name.to_str().and_then(|name| name.strip_prefix("onehop-")?.strip_suffix(".lease"));
         let (Some(id), Ok(lease)) = (id, open(&entry.path())) else { continue };
-        // One that was made just now may not be locked yet.
+        // A new lease may not be locked yet.
         let age =
             lease.metadata().and_then(|facts| facts.modified()).map(|modified| modified.elapsed().unwrap_or_default());
         if age.is_ok_and(|age| age >= LEFT_ALONE) && is_expired(&lease) {
@@ -126,7 +127,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// A column, in the manifest.
+/// Describes a column for the manifest.
 fn described(name: &str, array: &Array) -> Result<Column> {
     let shared = match &array.memory {
         Memory::Host(_) => None,
@@ -139,7 +140,7 @@ impl Export {
     fn make(folder: &Path, handle: Handle, manifest: &mut Manifest, arrays: Vec<Array>) -> Result<Self> {
         let files = Files::of(folder, &handle.id);
         let cannot = |e: std::io::Error| system(&format!("cannot export to {}", files.content.display()), e);
-        // The lease before what it is of: nobody finds that without it.
+        // The lease is created before its content: no process finds the content without a lease.
         let lease = create(&files.lease).map_err(cannot)?;
         let removed = RemovedUnless { files: &files, is_done: false };
         flock(&lease, FlockOperation::NonBlockingLockExclusive).map_err(|e| cannot(e.into()))?;
@@ -148,15 +149,15 @@ impl Export {
             Failure::System(e) => cannot(e).with_hint(format!("{} has to have room for all columns", folder.display())),
             Failure::Engine(e) => e,
         })?;
-        // Those in host memory have been copied.
+        // Arrays in host memory have been copied into the content.
         let arrays = arrays.into_iter().filter(|array| matches!(array.memory, Memory::Device(_))).collect();
         removed.done();
         Ok(Self { handle, files, content, _lease: lease, arrays, process: std::process::id() })
     }
 
-    /// Whether an importer may still read memory that goes with this.
+    /// Returns whether an importer may still read device memory of this export.
     fn is_open_elsewhere(&self) -> bool {
-        // Whether it can be had is what tells: it is given back with the file.
+        // Locking tests this. The lock is released when the file is closed.
         !self.arrays.is_empty() && flock(&self.content, FlockOperation::NonBlockingLockExclusive).is_err()
     }
 }
@@ -169,13 +170,14 @@ impl Drop for Export {
         }
         self.files.remove();
         if self.is_open_elsewhere() {
-            // What another process reads is not freed while this one lives: nobody could tell it.
+            // Memory that another process reads is not freed while this process lives: there is no
+            // way to tell the reader.
             std::mem::forget(std::mem::take(&mut self.arrays));
         }
     }
 }
 
-/// Takes away what was begun and not ended.
+/// Removes the files of an incomplete export.
 struct RemovedUnless<'a> {
     files: &'a Files,
     is_done: bool,
@@ -196,7 +198,7 @@ impl Drop for RemovedUnless<'_> {
 }
 
 fn create(path: &Path) -> std::io::Result<File> {
-    // Nobody else's, and no link to somewhere.
+    // The file is private to this user, and not a link.
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -223,7 +225,8 @@ fn write(content: &mut File, manifest: &mut Manifest, arrays: &[Array]) -> std::
     let head = manifest.encode(&lengths).map_err(Failure::Engine)?;
     let ends = manifest.columns.iter().zip(&lengths).filter_map(|(column, bytes)| Some(column.at? + bytes));
     let end = ends.max().unwrap_or(0).max(head.len() as u64);
-    // All of it at once: a write that finds no room is an error, and a page that is found missing later would be the end.
+    // Reserves all space at once. A write without space is an error, but a page that is missing
+    // later would kill the process.
     fallocate(&*content, FallocateFlags::empty(), 0, end).map_err(std::io::Error::from)?;
     content.write_all(&head)?;
     for (column, buffer) in manifest.columns.iter().zip(buffers) {

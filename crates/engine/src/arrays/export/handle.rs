@@ -1,6 +1,8 @@
-//! A handle as text: `onehop-VERSION:ID:SECRET:CHECKSUM`, all but the version in hexadecimal digits.
+//! A handle as a string: `onehop-VERSION:ID:SECRET:CHECKSUM`, all but the version in hexadecimal
+//! digits.
 //!
-//! The checksum tells a handle that was cut short or mistyped from one that is gone; what keeps others out is the secret.
+//! The checksum distinguishes a truncated or mistyped handle from one whose export is gone. The
+//! secret keeps other processes out.
 
 use std::fmt;
 use std::fs::File;
@@ -11,17 +13,17 @@ use crate::{Error, ErrorKind, Result};
 
 const NAME: &str = "onehop";
 const VERSION: u32 = 1;
-/// Digits of an id, and of a secret.
+/// The number of digits of an id, and of a secret.
 const DIGITS: usize = 32;
 
-/// Which export, and by what right.
+/// A handle: the id of an export, and the secret that grants access to it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Handle {
     pub id: String,
     pub secret: String,
 }
 
-/// A secret is for whoever has the handle, and not for logs.
+/// Omits the secret, which must not reach logs.
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("id", &self.id).finish_non_exhaustive()
@@ -29,7 +31,7 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// One that nobody can guess.
+    /// Creates a random handle that cannot be guessed.
     pub fn new() -> Result<Self> {
         let mut random = [0; DIGITS];
         let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
@@ -39,15 +41,16 @@ impl Handle {
         Ok(Self { id: digits(id), secret: digits(secret) })
     }
 
-    /// Whether a text is meant to be one, whatever becomes of it.
+    /// Returns whether a string looks like a handle, valid or not.
     pub fn is_meant(text: &str) -> bool {
         text.strip_prefix(NAME).is_some_and(|rest| rest.starts_with('-'))
     }
 
-    /// Of the text.
+    /// Parses a handle.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what is none, or not all of one; [`ErrorKind::TooNew`] for one of a later version.
+    /// [`ErrorKind::Invalid`] for a string that is not a complete handle; [`ErrorKind::TooNew`] for
+    /// a handle of a later version.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = |why: &str| {
             let error = Error::new(ErrorKind::Invalid, format!("this is no handle of onehop_export: {why}"));

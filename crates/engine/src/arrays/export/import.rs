@@ -1,4 +1,4 @@
-//! What another process has exported, or this one.
+//! Import of arrays that another process, or this one, has exported.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,12 +21,14 @@ use crate::arrays::{Array, Arrays, Memory};
 use crate::error::nearest;
 use crate::{Error, ErrorKind, Result};
 
-/// Opens what a handle stands for: these columns, or all. Blocks; devices are looked for if it is on one.
+/// Opens the export of a handle: these columns, or all. Blocks. Looks for devices if the export is
+/// on one.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for what is no handle, [`ErrorKind::NotFound`] for one of an export that has ended, or for columns that
-/// it has not, [`ErrorKind::Denied`] for one that was made up, [`ErrorKind::Corrupt`] for content that is damaged,
-/// [`ErrorKind::Unmet`] for a device that is not here, [`ErrorKind::Device`].
+/// [`ErrorKind::Invalid`] for a string that is not a handle. [`ErrorKind::NotFound`] for an export
+/// that has ended or a column that it does not have. [`ErrorKind::Denied`] for a wrong secret or
+/// another user's export. [`ErrorKind::Corrupt`] for damaged content. [`ErrorKind::Unmet`] for a
+/// device that this process cannot use. [`ErrorKind::Device`] for other device errors.
 pub fn import(handle: &str, columns: &[String], devices: Option<&Arc<dyn Devices>>) -> Result<Arrays> {
     import_from(Path::new(FOLDER), handle, columns, devices)
 }
@@ -62,7 +64,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// An error of opening a file of an export.
+/// Converts an error of opening a file of an export.
 fn not_opened(path: &Path, e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::NotFound => gone(),
@@ -83,25 +85,25 @@ fn not_read(e: io::Error) -> Error {
     system("cannot read the export", e)
 }
 
-/// The content of an export that lives, locked so that it is known to be used.
+/// Opens the content of a live export, and locks it to show that it is in use.
 fn opened(folder: &Path, handle: &Handle) -> Result<File> {
     let files = Files::of(folder, &handle.id);
     let lease = open(&files.lease).map_err(|e| not_opened(&files.lease, e))?;
     if is_expired(&lease) {
-        // Nobody else is going to.
+        // No other process removes the files.
         files.remove();
         return Err(gone());
     }
     let content = open(&files.content).map_err(|e| not_opened(&files.content, e))?;
     flock(&content, FlockOperation::NonBlockingLockShared).map_err(|_| gone())?;
-    // It may have ended before it was known to be used.
+    // The export may have ended before the lock was taken.
     match files.lease.exists() {
         true => Ok(content),
         false => Err(gone()),
     }
 }
 
-/// Whether the exporter does not hold it any more.
+/// Returns whether the exporter no longer holds the lease.
 pub(super) fn is_expired(lease: &File) -> bool {
     !matches!(flock(lease, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
@@ -112,7 +114,7 @@ fn read(content: &File) -> Result<Manifest> {
         return Err(Error::new(ErrorKind::Denied, "the export is not this user's"));
     }
     let length = usize::try_from(facts.size()).unwrap_or(usize::MAX).min(Manifest::most_bytes());
-    // Most have one page.
+    // Most manifests fit into one page.
     let mut bytes = vec![0; length.min(4096)];
     content.read_exact_at(&mut bytes, 0).map_err(not_read)?;
     match Manifest::decode(&bytes) {
@@ -149,10 +151,10 @@ fn rows_of(manifest: &Manifest) -> Result<usize> {
     usize::try_from(manifest.rows).map_err(|_| Error::new(ErrorKind::Corrupt, "the export has more rows than can be"))
 }
 
-/// Columns in host memory.
+/// Maps columns in host memory.
 fn mapped(content: &Arc<File>, manifest: &Manifest, columns: &[&Column]) -> Result<Vec<Array>> {
     let length = content.metadata().map_err(not_read)?.size();
-    // All of them are looked at before any is mapped.
+    // All places are checked before any is mapped.
     let places = columns.iter().map(|column| column.place(manifest.rows, length)).collect::<Result<Vec<_>>>()?;
     let mapping = Arc::new(Mapping::new(content, length)?);
     let array = |(column, (at, bytes)): (&&Column, (usize, usize))| {
@@ -162,16 +164,16 @@ fn mapped(content: &Arc<File>, manifest: &Manifest, columns: &[&Column]) -> Resu
     columns.iter().zip(places).map(array).collect()
 }
 
-/// A content, mapped.
+/// A mapped content.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
     length: usize,
-    /// Its lock says that it is used.
+    /// The content file. Its lock shows that the mapping is in use.
     _content: Arc<File>,
 }
 
-// SAFETY: memory that is only read.
+// SAFETY: the memory is only read.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -180,7 +182,7 @@ impl Mapping {
     fn new(content: &Arc<File>, length: u64) -> Result<Self> {
         let length =
             usize::try_from(length).map_err(|_| Error::new(ErrorKind::Resources, "the export is too large"))?;
-        // SAFETY: anywhere, of a file that is as long; unmapped once, by `drop`.
+        // SAFETY: the kernel chooses the address. The file has this length. `drop` unmaps it once.
         let start = unsafe { mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &**content, 0) };
         let start = start.map_err(|e| not_read(e.into()))?;
         match NonNull::new(start.cast()) {
@@ -191,20 +193,20 @@ impl Mapping {
 
     fn slice(self: &Arc<Self>, at: usize, bytes: usize) -> Buffer {
         assert!(at <= self.length && bytes <= self.length - at, "{bytes} bytes from {at} of {}", self.length);
-        // SAFETY: within the mapping, which its owner keeps. Its exporter has written it before it gave out the handle, and
-        // neither writes to it again nor cuts it short.
+        // SAFETY: the range is within the mapping, which its owner keeps. The exporter wrote it
+        // before it gave out the handle, and neither writes to it again nor truncates it.
         unsafe { Buffer::from_custom_allocation(self.start.add(at), bytes, Arc::clone(self) as _) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, unmapped here only, when no buffer is left.
+        // SAFETY: `new` mapped it. It is unmapped only here, when no buffer is left.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// Columns on a device.
+/// Opens columns on a device.
 fn shared(
     content: &Arc<File>,
     manifest: &Manifest,
@@ -235,10 +237,10 @@ fn shared(
     columns.iter().map(array).collect()
 }
 
-/// Memory of another process, which knows that it is used.
+/// Memory of another process, with the lock that shows that it is in use.
 #[derive(Debug)]
 struct Leased {
-    // Before the lock.
+    // Dropped before the lock.
     memory: Arc<dyn DeviceMemory>,
     _content: Arc<File>,
 }

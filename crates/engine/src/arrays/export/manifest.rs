@@ -1,9 +1,10 @@
-//! What an export has, at the beginning of its content:
+//! The manifest at the beginning of an export's content.
 //!
 //! ```text
-//! MAGIC (8 bytes) | bytes of the manifest (u32) | its CRC-32C (u32) | manifest, as JSON | zeros | array 0 | ...
+//! MAGIC (8 bytes) | manifest bytes (u32) | its CRC-32C (u32) | manifest (JSON) | 0 | array 0 | ...
 //! ```
-//! Arrays begin on pages, and are where the manifest says. It is believed when all that it says has been looked at.
+//! Arrays begin on pages, at the places that the manifest gives. An importer checks all its numbers
+//! before it uses them.
 
 use onehop_pipeline::arrays::{Element, Shared};
 use serde::{Deserialize, Serialize};
@@ -12,34 +13,34 @@ use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"1HOPEXP\x01";
-/// Before the manifest.
+/// The number of bytes before the manifest.
 const HEAD_BYTES: usize = 16;
-/// More than any manifest has.
+/// The maximum size of a manifest with its head, in bytes.
 const MOST_BYTES: usize = 16 << 20;
-/// Where arrays begin.
+/// The alignment of arrays.
 const PAGE_BYTES: u64 = 4096;
 const VERSION: u32 = 1;
 
-/// An export.
+/// A description of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub version: u32,
     pub table: String,
     pub rows: u64,
     pub secret: String,
-    /// Of the exporter.
+    /// The id of the exporting process.
     pub process: u32,
     pub place: Place,
     pub columns: Vec<Column>,
 }
 
-/// Where its arrays are.
+/// The memory of the arrays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Behind the manifest.
+    /// Behind the manifest, in host memory.
     Host,
-    /// On a device, known by its number that no other has, in hexadecimal digits.
+    /// On a device, which is known by its UUID in hexadecimal digits.
     Device { name: String, uuid: String },
 }
 
@@ -47,32 +48,34 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
     pub name: String,
-    /// As arrays call it.
+    /// The name of its array type.
     pub element: String,
-    /// In host memory: where it begins.
+    /// The offset of its values in the content, if it is in host memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// On a device: the driver's handle, in hexadecimal digits.
+    /// The driver's handle in hexadecimal digits, if it is on a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<String>,
 }
 
-/// What a manifest said that cannot be.
+/// Returns an error for an invalid manifest.
 fn corrupt(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the export is damaged: {why}")).with_hint("export the table again")
 }
 
 impl Column {
+    /// Returns the array type.
+    ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`].
+    /// [`ErrorKind::Corrupt`] for an unknown type.
     pub fn element(&self) -> Result<Element> {
         Element::parse(&self.element).ok_or_else(|| corrupt(format!("there is no type \"{}\"", self.element)))
     }
 
-    /// Bytes of so many rows.
+    /// Returns the size of `rows` rows, in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`].
+    /// [`ErrorKind::Corrupt`] if the size is too large.
     pub fn bytes(&self, rows: u64) -> Result<u64> {
         let bytes = rows.checked_mul(self.element()?.bytes() as u64);
         bytes
@@ -80,10 +83,10 @@ impl Column {
             .ok_or_else(|| corrupt(format!("{rows} rows are too many")))
     }
 
-    /// Where its bytes are in a content of `all`.
+    /// Returns the offset and length of its values in a content of `all` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if they are not all there.
+    /// [`ErrorKind::Corrupt`] if they are not all within the content.
     pub fn place(&self, rows: u64, all: u64) -> Result<(usize, usize)> {
         let bytes = self.bytes(rows)?;
         let at = self.at.ok_or_else(|| corrupt(format!("column \"{}\" is nowhere", self.name)))?;
@@ -94,10 +97,10 @@ impl Column {
         }
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`].
+    /// [`ErrorKind::Corrupt`] if there is none.
     pub fn shared(&self) -> Result<Shared> {
         let text = self.shared.as_deref().unwrap_or_default();
         from_hex(text).ok_or_else(|| corrupt(format!("column \"{}\" has no handle", self.name)))
@@ -105,17 +108,20 @@ impl Column {
 }
 
 impl Manifest {
+    /// Creates a manifest for an export of this process.
     pub fn new(table: &str, rows: u64, secret: &str, place: Place, columns: Vec<Column>) -> Self {
         let process = std::process::id();
         Self { version: VERSION, table: table.into(), rows, secret: secret.into(), process, place, columns }
     }
 
-    /// The beginning of the content, whole pages; arrays of so many bytes are given their places behind it.
+    /// Encodes the beginning of the content, in whole pages. It also assigns the offsets of the
+    /// arrays, whose sizes are given in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Resources`] if it has more columns than can be told of.
+    /// [`ErrorKind::Resources`] if there are too many columns.
     pub fn encode(&mut self, arrays: &[u64]) -> Result<Vec<u8>> {
-        // Places have digits, the number of which decides where they are: twice as many as now are enough.
+        // The offsets depend on the length of the manifest, which depends on their digits. 40 bytes
+        // for each array are enough.
         let length = |manifest: &Self| serde_json::to_vec(manifest).map(|json| json.len()).unwrap_or(usize::MAX);
         let room = (HEAD_BYTES + length(self).saturating_add(40 * arrays.len())).next_multiple_of(PAGE_BYTES as usize);
         if room > MOST_BYTES {
@@ -136,10 +142,10 @@ impl Manifest {
         Ok(bytes)
     }
 
-    /// Of a content's beginning.
+    /// Decodes the beginning of a content.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for what is none; [`ErrorKind::TooNew`].
+    /// [`ErrorKind::Corrupt`] if it is not a manifest; [`ErrorKind::TooNew`] for a later version.
     pub fn decode(content: &[u8]) -> Result<Self> {
         let head = content.get(..HEAD_BYTES).filter(|head| head.starts_with(&MAGIC));
         let Some(head) = head else { return Err(corrupt("it does not begin as exports do")) };
@@ -157,13 +163,13 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// More bytes than its beginning has.
+    /// Returns an upper bound of the bytes at the beginning.
     pub fn most_bytes() -> usize {
         MOST_BYTES + HEAD_BYTES
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

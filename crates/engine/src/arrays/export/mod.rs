@@ -1,19 +1,24 @@
-//! Arrays for other processes of the same machine and user: a handle, by which they are found where they are.
+//! Arrays for other processes of the same machine and user. A process finds an array by its handle
+//! and maps it without a copy.
 //!
 //! ```text
-//! handle    onehop-1:ID:SECRET:CHECKSUM                                                     text, for whoever may have them
-//! lease     /dev/shm/onehop-ID.lease    locked by the exporter while it lives               (flock, exclusive)
-//! content   /dev/shm/onehop-ID          manifest: schema, layout, device, secret            (flock, shared, by each importer)
-//!                                       arrays in host memory behind it; those of a device as handles of its driver's
+//! handle   onehop-1:ID:SECRET:CHECKSUM   a string, for processes that may have the arrays
+//! lease    /dev/shm/onehop-ID.lease      (exclusive flock) locked by the exporter while it lives
+//! content  /dev/shm/onehop-ID            (shared flock, by each importer) manifest: schema,
+//!                                        layout, device, secret; then arrays in host memory, or
+//!                                        handles of the driver for device arrays
 //! ```
-//! - An export lasts until it is released, or its database is closed, or its process ends, however it does: the system takes the
-//!   lock away. Whoever finds it unlocked says that it is gone, and removes what was left behind; so does the next export.
-//! - The handle says nothing but where and by what right. What the arrays are is in the content, which only the same user can
-//!   read, so that no handle can be made up that leads anywhere else.
-//! - Memory of the host stays as long as an importer has it mapped, whatever becomes of the exporter. Memory of a device must be
-//!   there as long as it is open elsewhere, which the importers' locks tell: it is let go when there are none.
-//! - Importers map it read-only, and look at every number before they use it. A file that somebody of the same user cuts short
-//!   after that is not guarded against.
+//! - An export lasts until it is released, its database is closed, or its process ends. The
+//!   operating system drops the lock at any kind of process end. An importer that finds the lease
+//!   unlocked reports the export as gone and removes its files. The next export removes them as
+//!   well.
+//! - The handle contains only an id and a secret. The content describes the arrays. Only the same
+//!   user can read it, so that no forged handle leads anywhere else.
+//! - Host memory stays as long as an importer has it mapped, even if the exporter ends. Device
+//!   memory must stay as long as another process has it open. The importers' locks show this: the
+//!   exporter frees the memory when there are none.
+//! - Importers map the content read-only, and check every number before they use it. They are not
+//!   protected from a process of the same user that truncates the file later.
 
 mod exports;
 mod handle;
@@ -31,13 +36,13 @@ pub(crate) use self::handle::Handle;
 pub use self::import::import;
 use crate::{Error, ErrorKind};
 
-/// Where exports are: memory that has names.
+/// The folder of exports, a file system in memory.
 const FOLDER: &str = "/dev/shm";
 
-/// Exports of a database, at most: each is two open files, and memory that stays.
+/// The maximum number of exports of a database. Each has two open files, and memory that stays.
 const MOST: usize = 256;
 
-/// What the system refused.
+/// Converts an error of the operating system.
 fn system(attempt: &str, e: io::Error) -> Error {
     let kind = match e.kind() {
         IoErrorKind::StorageFull | IoErrorKind::OutOfMemory | IoErrorKind::QuotaExceeded => ErrorKind::Resources,
@@ -59,9 +64,10 @@ impl Files {
         Self { content: folder.join(format!("onehop-{id}")), lease: folder.join(format!("onehop-{id}.lease")) }
     }
 
-    /// Takes both away, the lease first: who has found it by then finds nothing behind it.
+    /// Removes both files, the lease first: a process that has already found the lease then finds
+    /// no content.
     fn remove(&self) {
-        // What is gone is gone.
+        // A file that is already gone needs no removal.
         let _ = std::fs::remove_file(&self.lease);
         let _ = std::fs::remove_file(&self.content);
     }

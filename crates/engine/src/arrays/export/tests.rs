@@ -1,4 +1,4 @@
-//! Handles that are right, stale, cut short, made up; and files that somebody has damaged.
+//! Handles that are valid, stale, truncated or forged, and damaged files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -91,7 +91,7 @@ fn exports_end_with_their_database() {
     place.fails(&handle, ErrorKind::NotFound);
 }
 
-/// As if its process had been killed: the files are there, and nobody holds the lock.
+/// As after a kill of the process: the files exist, and the lock is free.
 #[test]
 fn what_a_killed_process_left_is_found_and_removed() {
     let place = Place::new();
@@ -106,7 +106,7 @@ fn what_a_killed_process_left_is_found_and_removed() {
     assert_eq!(place.files(), 0);
 }
 
-/// Also by who exports something else, if they have been there for a while.
+/// An export also removes the files of others, if they are old enough.
 #[test]
 fn what_nobody_asks_for_is_removed_by_the_next_export() {
     let place = Place::new();
@@ -118,7 +118,7 @@ fn what_nobody_asks_for_is_removed_by_the_next_export() {
         file
     };
     lease("left", Duration::from_secs(3600));
-    // Just made, and not locked yet; or in use for long.
+    // One lease is new and not locked yet; the other is old and in use.
     lease("new", Duration::ZERO);
     let used = lease("used", Duration::from_secs(3600));
     rustix::fs::flock(&used, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -142,7 +142,7 @@ fn texts_that_are_no_handles_are_errors() {
     {
         place.fails(text, ErrorKind::Invalid);
     }
-    // Cut short anywhere; any digit another.
+    // Truncated at any byte, or with any one digit changed.
     for end in 0..handle.len() {
         place.fails(&handle[..end], ErrorKind::Invalid);
     }
@@ -194,7 +194,7 @@ fn damaged_content_is_an_error() {
     file.set_len(0).unwrap();
     file.write_all_at(&whole, 0).unwrap();
     assert!(place.import(&handle, &[]).is_ok());
-    // A manifest that is whole, and says what cannot be.
+    // A complete manifest with impossible values.
     for (from, to) in
         [("1000", "9999"), ("int64", "int65"), ("\"at\":4096", "\"at\":4097"), ("\"at\":4096", "\"at\":8888888888")]
     {
@@ -236,7 +236,7 @@ fn exports_have_a_number_and_need_a_folder() {
     assert!(error.kind() == ErrorKind::Io && error.message().contains("nowhere"), "{error:?}");
 }
 
-/// A device's memory stays as long as somebody has it open.
+/// A device's memory stays as long as another process has it open.
 #[test]
 fn memory_of_a_device_is_let_go_when_nobody_has_it_open() {
     #[derive(Debug)]
@@ -265,7 +265,7 @@ fn memory_of_a_device_is_let_go_when_nobody_has_it_open() {
     };
     let (one, other) = (export(), export());
     assert_eq!(Arc::strong_count(&memory), 3);
-    // An importer, as far as the exporter sees one.
+    // The lock of an importer, as the exporter sees it.
     let content = fs::File::open(place.content(&one)).unwrap();
     rustix::fs::flock(&content, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
     assert!(place.exports.release(&one).unwrap() && place.exports.release(&other).unwrap());

@@ -1,8 +1,9 @@
-//! Columns that grow by JSON values, each read by its column's type: no value goes through another type, and none through
-//! a tree.
+//! Columns that grow by JSON values. Each value is parsed as its column's type, without an
+//! intermediate type or tree.
 //!
-//! Invariant: a column can be cut back to any length that it has had. A key that an object has twice is read twice, and the
-//! column cut back in between; so is a record that turns out not to be whole.
+//! Invariant: a column can be truncated to any length that it has had. A duplicate key in an object
+//! is read twice, and the column is truncated in between. An incomplete record is truncated as
+//! well.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use super::text;
 use crate::pg_types::zone::Zone;
 use crate::type_names::sql_name;
 
-/// Whether strings of a column have their quotes.
+/// The form of strings in a column: plain, or JSON with quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Plain,
     Json,
 }
 
-/// A column that grows.
+/// A growing column.
 pub(super) struct Column {
     values: Values,
     len: usize,
@@ -71,7 +72,7 @@ enum Values {
         field: Arc<Field>,
         ends: Vec<i32>,
     },
-    /// Texts that are converted at the end, and where they were.
+    /// Strings that are converted at the end, with their offsets in the chunk.
     Declared {
         texts: Texts,
         places: Vec<usize>,
@@ -80,7 +81,7 @@ enum Values {
     },
 }
 
-/// Strings behind each other.
+/// Concatenated strings.
 struct Texts {
     bytes: String,
     ends: Vec<i32>,
@@ -95,12 +96,13 @@ impl Texts {
         self.ends.len() - 1
     }
 
-    /// Ends a string. A chunk is shorter than an offset can say.
+    /// Ends a string. A chunk is shorter than the maximum offset.
     fn end(&mut self) {
         self.ends.push(self.bytes.len() as i32);
     }
 
-    /// Writes the last one, a number, without its exponent and the zeros of its fraction, if then there is no fraction.
+    /// Rewrites the last string, a number, as an integer if its value is integral: without exponent
+    /// and fraction.
     fn make_whole(&mut self) {
         let last = self.len() - 1;
         if self.get(last).bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
@@ -127,9 +129,9 @@ impl Texts {
             return Err(ArrowError::InvalidArgumentError("a column of strings has another number of NULLs".into()));
         }
         let bytes = Buffer::from_vec(self.bytes.into_bytes());
-        // SAFETY: the bytes are those of a `String`, and each end is its length behind a string:
-        // they never go down, and what is cut off is cut off of both. There are as many NULLs, or
-        // not, as there are strings.
+        // SAFETY: the bytes are those of a `String`, and each end is its length after a string.
+        // Ends therefore never decrease, and truncation removes bytes and ends together. The check
+        // above ensures that the number of NULL bits, if any, equals the number of strings.
         Ok(unsafe { StringArray::new_unchecked(offsets(self.ends), bytes, nulls) })
     }
 }
@@ -138,7 +140,7 @@ fn last(ends: &[i32]) -> usize {
     ends.last().map_or(0, |end| *end as usize)
 }
 
-/// Ends only grow: each is how much there was.
+/// Returns the offsets. Ends only grow: each is a length of the growing data.
 fn offsets(ends: Vec<i32>) -> OffsetBuffer<i32> {
     OffsetBuffer::new(ScalarBuffer::from(ends))
 }
@@ -177,11 +179,12 @@ impl Column {
         Self { values, len: 0, nulls: Vec::new() }
     }
 
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes a value.
+    /// Appends a value.
     pub fn push(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem> {
         if peek == Peek::Null {
             json.known_null()?;
@@ -239,6 +242,7 @@ impl Column {
         Ok(())
     }
 
+    /// Appends a NULL.
     pub fn push_null(&mut self) {
         match &mut self.values {
             Values::Boolean(values) => values.append(false),
@@ -259,7 +263,7 @@ impl Column {
         self.len += 1;
     }
 
-    /// Cuts it back to `len` values.
+    /// Truncates the column to `len` values.
     pub fn truncate(&mut self, len: usize) {
         match &mut self.values {
             Values::Boolean(values) => values.truncate(len),
@@ -288,7 +292,7 @@ impl Column {
         self.len = self.len.min(len);
     }
 
-    /// The array of its values.
+    /// Returns the array of the values.
     pub fn finish(self) -> Result<ArrayRef, Unfinished> {
         let nulls = (!self.nulls.is_empty()).then(|| {
             let mut valid = BooleanBufferBuilder::new(self.len);
@@ -324,7 +328,7 @@ impl Column {
             }
             Values::Map { keys, value, field, ends } => {
                 let DataType::Struct(fields) = field.data_type() else { return Err(Unfinished::internal()) };
-                // As of columns, the last value of a key holds.
+                // As in columns, the last value of a duplicate key is kept.
                 let last = last_of_keys(&keys, &ends);
                 let mut entries: Vec<ArrayRef> = vec![Arc::new(keys.finish(None)?), value.finish()?];
                 let mut ends = ends;
@@ -348,10 +352,10 @@ impl Column {
     }
 }
 
-/// Why a column is none.
+/// The reason why a column cannot be finished.
 #[derive(Debug)]
 pub(super) enum Unfinished {
-    /// A text could not be converted.
+    /// A string could not be converted.
     Value {
         at: usize,
         path: Vec<String>,
@@ -373,7 +377,7 @@ impl From<ArrowError> for Unfinished {
     }
 }
 
-/// What happens to keys that are no column's.
+/// The treatment of keys without a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     Refused,
@@ -384,16 +388,16 @@ pub(super) enum Unknown {
 pub(super) struct Object {
     keys: Vec<Key>,
     places: HashMap<String, usize>,
-    /// `None` for keys of which the values are not wanted.
+    /// The column of each key; `None` if its values are not wanted.
     columns: Vec<Option<Column>>,
-    /// The number of columns that are wanted.
+    /// The number of wanted columns.
     wanted: usize,
     unknown: Unknown,
     rows: usize,
 }
 
 impl Object {
-    /// By keys, with the kinds of those that are wanted.
+    /// Creates columns by key. The kind of a key is `None` if its values are not wanted.
     pub fn new(keys: impl IntoIterator<Item = (String, Option<Kind>)>, unknown: Unknown) -> Self {
         let (keys, columns): (Vec<String>, Vec<Option<Column>>) =
             keys.into_iter().map(|(key, kind)| (key, kind.as_ref().map(Column::new))).unzip();
@@ -402,11 +406,12 @@ impl Object {
         Self { keys: keys.into_iter().map(Key::new).collect(), places, columns, wanted, unknown, rows: 0 }
     }
 
+    /// Returns the number of objects.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Takes an object.
+    /// Appends an object.
     pub fn push(&mut self, json: &mut Json<'_>) -> Result<(), Problem> {
         let mut at = json.current_index();
         let (mut expected, mut filled) = (0, 0);
@@ -440,12 +445,14 @@ impl Object {
         Ok(())
     }
 
+    /// Appends a NULL object.
     pub fn push_null(&mut self) {
         self.rows += 1;
         self.fill_up();
     }
 
-    /// Takes a value, and says how many columns more have one.
+    /// Appends a value. Returns the number of columns, 0 or 1, that got a value for the first time
+    /// in this object.
     fn push_value(&mut self, place: usize, json: &mut Json<'_>, peek: Peek) -> Result<usize, Problem> {
         let Some(column) = self.columns.get_mut(place).and_then(Option::as_mut) else {
             json.known_skip(peek)?;
@@ -453,7 +460,7 @@ impl Object {
         };
         let is_again = column.len() > self.rows;
         if is_again {
-            // The object has the key twice: the last one holds.
+            // For a duplicate key the last value is kept.
             column.truncate(self.rows);
         }
         column.push(json, peek).map_err(|problem| problem.below(self.keys[place].name()))?;
@@ -466,12 +473,13 @@ impl Object {
         }
     }
 
+    /// Truncates the columns to `rows` objects.
     pub fn truncate(&mut self, rows: usize) {
         self.columns.iter_mut().flatten().for_each(|column| column.truncate(rows));
         self.rows = rows;
     }
 
-    /// The arrays of the columns that are wanted, in the order of keys.
+    /// Returns the arrays of the wanted columns, in the order of keys.
     pub fn finish(self) -> Result<Vec<ArrayRef>, Unfinished> {
         let columns = self.keys.into_iter().zip(self.columns).filter_map(|(key, column)| Some((key, column?)));
         let finish = |(key, column): (Key, Column)| {
@@ -502,7 +510,7 @@ fn push_map(json: &mut Json<'_>, keys: &mut Texts, value: &mut Column, ends: &mu
     Ok(())
 }
 
-/// Takes a value as text.
+/// Appends a value as a string.
 fn push_text(json: &mut Json<'_>, peek: Peek, texts: &mut Texts, style: Style) -> Result<(), Problem> {
     match (peek, style) {
         (Peek::String, Style::Plain) => texts.bytes.push_str(json.known_str()?),
@@ -519,7 +527,8 @@ fn moment<T>(json: &mut Json<'_>, peek: Peek, read: impl Fn(Moment) -> Option<T>
     }
 }
 
-/// A timestamp in units since 1970, if it says its offset from UTC just where its column does.
+/// Returns a timestamp in units since 1970. Returns `None` unless it has an offset from UTC exactly
+/// if its column has a zone.
 fn timestamp(moment: &Moment, unit: TimeUnit, has_zone: bool) -> Option<i64> {
     let says_zone = matches!(moment, Moment::Timestamp { offset_seconds: Some(_), .. });
     moment.units(unit).filter(|_| says_zone == has_zone)
@@ -544,7 +553,8 @@ fn long_integer(json: &mut Json<'_>, peek: Peek) -> Result<i128, Problem> {
     }
 }
 
-/// A number that the parser does not read as an integer of 64 bits: it may be longer, or be written with a fraction of zeros.
+/// Parses a number that the parser does not read as a 64-bit integer. It may be longer, or have a
+/// fraction of zeros.
 fn whole(json: &mut Json<'_>, at: usize, peek: Peek, e: JiterError, data_type: &DataType) -> Result<i128, Problem> {
     if !peek.is_num() {
         return Err(if is_value(peek) { other(json, peek, data_type) } else { e.into() });
@@ -562,7 +572,7 @@ fn double(json: &mut Json<'_>, peek: Peek) -> Result<f64, Problem> {
         };
     }
     let value = json.known_float(peek)?;
-    // One that is too large is no infinity.
+    // A number that is too large is not an infinity.
     let is_written = value.is_finite() || json.slice_to_current(at).iter().any(|byte| matches!(byte, b'I' | b'N'));
     if is_written { Ok(value) } else { Err(again(json, at, peek, &DataType::Float64)) }
 }
@@ -571,7 +581,7 @@ fn is_value(peek: Peek) -> bool {
     matches!(peek, Peek::True | Peek::False | Peek::String | Peek::Array | Peek::Object)
 }
 
-/// The problem of a value of another type, which is read for it.
+/// Reads a value of another type, and returns its problem.
 fn other(json: &mut Json<'_>, peek: Peek, data_type: &DataType) -> Problem {
     other_type(json, peek, &sql_name(data_type))
 }
@@ -585,7 +595,7 @@ pub(super) fn other_type(json: &mut Json<'_>, peek: Peek, type_name: &str) -> Pr
     }
 }
 
-/// The problem of a value that was read, and began at `at`.
+/// Returns the problem of a value that has been read from `at`.
 fn again(json: &mut Json<'_>, at: usize, peek: Peek, data_type: &DataType) -> Problem {
     let read = json.slice_to_current(at);
     if read.is_empty() {
@@ -595,8 +605,8 @@ fn again(json: &mut Json<'_>, at: usize, peek: Peek, data_type: &DataType) -> Pr
     Problem::Value { at, path: Vec::new(), text, type_name: sql_name(data_type) }
 }
 
-/// Of the entries of maps those whose key does not come again in the same map, and where the maps then end; `None` if
-/// that is all of them.
+/// Returns the entries of maps without those whose key occurs again later in the same map, and the
+/// resulting ends of the maps; `None` if all entries stay.
 fn last_of_keys(keys: &Texts, ends: &[i32]) -> Option<(UInt32Array, Vec<i32>)> {
     let (mut kept, mut kept_ends) = (Vec::with_capacity(keys.len()), vec![0]);
     for map in ends.windows(2) {

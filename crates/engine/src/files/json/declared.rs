@@ -1,4 +1,4 @@
-//! Values of columns whose types a statement says: from their text to the type.
+//! Conversion of strings to the declared types of columns.
 
 use arrow::array::{Array, ArrayRef, StringArray, new_null_array};
 use arrow::datatypes::DataType;
@@ -6,7 +6,8 @@ use arrow::datatypes::DataType;
 use crate::convert::ColumnParser;
 use crate::pg_types::zone::Zone;
 
-/// The whole number that a JSON number is, however it is written, if it has no more digits than a DECIMAL.
+/// Returns the integer that a JSON number equals, in any notation, if it has no more digits than a
+/// DECIMAL.
 pub(super) fn whole_number(text: &str) -> Option<i128> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),
@@ -29,10 +30,11 @@ pub(super) fn whole_number(text: &str) -> Option<i128> {
     (value.unsigned_abs() < 10_u128.pow(38)).then_some(value)
 }
 
-/// The texts as values of a type in a session of this zone, or the row of the first one that is none.
+/// Converts strings to a type in a session of this zone. Fails with the row of the first invalid
+/// string.
 pub(super) fn converted(texts: &StringArray, data_type: &DataType, zone: Zone) -> Result<ArrayRef, usize> {
     let Some(mut parser) = ColumnParser::new(data_type, zone, texts.len()) else {
-        // No text is a value of such a type.
+        // No string is a value of such a type.
         return match (0..texts.len()).find(|row| texts.is_valid(*row)) {
             Some(row) => Err(row),
             None => Ok(new_null_array(data_type, texts.len())),

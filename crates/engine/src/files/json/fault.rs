@@ -1,4 +1,5 @@
-//! What is wrong with a JSON file, and where: the line and column as an editor counts them, the key, the text.
+//! Faults of a JSON file with their position: the line and column as in an editor, the key, the
+//! text.
 
 use std::io;
 
@@ -9,19 +10,19 @@ use crate::files::over_memory;
 use crate::files::site::{of_cluster, refused};
 use crate::{Error, ErrorKind};
 
-/// So many letters of a value are shown.
+/// The maximum number of characters of a value in a message.
 const SHOWN_LETTERS: usize = 60;
 
-/// What is wrong within a chunk. `at` are its bytes before it.
+/// A fault within a chunk. `at` is its offset in the chunk.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The text is no JSON.
+    /// The text is not JSON.
     Syntax(JiterError),
-    /// A value is none of its column's type.
+    /// A value does not have its column's type.
     Value { at: usize, path: Vec<String>, text: String, type_name: String },
-    /// A key of which the sample had none.
+    /// A key that does not occur in the sample.
     UnknownKey { at: usize, path: Vec<String> },
-    /// More brackets within each other than are followed.
+    /// Brackets are nested too deeply.
     Deep { at: usize },
 }
 
@@ -35,7 +36,7 @@ impl From<JiterError> for Problem {
 }
 
 impl Problem {
-    /// The same, found below a key.
+    /// Adds a key to the path of the problem.
     pub fn below(mut self, key: &str) -> Self {
         if let Self::Value { path, .. } | Self::UnknownKey { path, .. } = &mut self {
             path.insert(0, key.to_string());
@@ -43,7 +44,7 @@ impl Problem {
         self
     }
 
-    /// In a chunk that begins at `position`.
+    /// Converts the problem of a chunk that begins at `position` to a fault of its file.
     pub fn within(self, bytes: &[u8], position: Position) -> Fault {
         let place = |at: usize| position.behind(bytes.get(..at).unwrap_or(bytes));
         match self {
@@ -58,7 +59,7 @@ impl Problem {
     }
 }
 
-/// Whether the text ends within a value.
+/// Returns whether the text ends within a value.
 pub(super) fn is_end(e: &JiterError) -> bool {
     use JsonErrorType::{EofWhileParsingList, EofWhileParsingObject, EofWhileParsingString, EofWhileParsingValue};
     matches!(
@@ -69,7 +70,7 @@ pub(super) fn is_end(e: &JiterError) -> bool {
     )
 }
 
-/// What the parser expected.
+/// Returns the reason of a syntax error.
 fn reason(e: &JiterError, bytes: &[u8]) -> String {
     use JsonErrorType as Json;
     let found = match bytes.get(e.index) {
@@ -98,13 +99,13 @@ fn reason(e: &JiterError, bytes: &[u8]) -> String {
     }
 }
 
-/// What is wrong with a file.
+/// A fault of a file.
 #[derive(Debug)]
 pub(super) enum Fault {
     Io(io::Error),
     /// Text of another encoding than UTF-8.
     Encoding(&'static str),
-    /// Other than its name says.
+    /// A format other than the name says.
     NotText {
         is: &'static str,
         extension: &'static str,
@@ -138,7 +139,7 @@ pub(super) enum Fault {
     },
 }
 
-/// Where the types of columns come from; errors say what to do about them.
+/// The origin of column types. It determines the hints of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Types {
     Declared,
@@ -146,7 +147,7 @@ pub(super) enum Types {
 }
 
 impl Fault {
-    /// The error for the file `name`.
+    /// Converts the fault to the error of the file `name`.
     pub fn into_error(self, name: &str, types: Types) -> Error {
         let data = |message: String| Error::new(ErrorKind::Data, message);
         let at = |position: Position, what: &str| {
@@ -197,7 +198,7 @@ impl Fault {
 fn shortened(text: &str) -> String {
     let shown: String = text.chars().take(SHOWN_LETTERS).flat_map(char::escape_debug).collect();
     let more = if text.chars().nth(SHOWN_LETTERS).is_some() { "..." } else { "" };
-    // A string has quotes of its own.
+    // A string has its own quotes.
     let shown = shown.replace("\\\"", "\"");
     if shown.starts_with('"') { format!("{shown}{more}") } else { format!("\"{shown}{more}\"") }
 }

@@ -1,4 +1,4 @@
-//! Types of JSON values: of columns, and of what is nested in them.
+//! Types of JSON values, for columns and for values nested in them.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 
 use crate::pg_types::zone::Zone;
 
-/// The digits of the largest DECIMAL.
+/// The maximum number of digits of a DECIMAL.
 pub(super) const MOST_DIGITS: u8 = 38;
 
-/// How values of a column are read.
+/// The type as which the values of a column are parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Boolean,
@@ -18,25 +18,25 @@ pub(super) enum Kind {
     LongInteger,
     Double,
     Date,
-    /// Of strings; those with an offset from UTC are moments.
+    /// Strings with timestamps. Those with an offset from UTC are moments.
     Timestamp {
         unit: TimeUnit,
         has_zone: bool,
     },
-    /// Strings, and anything else as its JSON text.
+    /// Strings, and other values as JSON text.
     Text,
-    /// The JSON text of values of several types: strings have their quotes.
+    /// The JSON text of values of several types. Strings have their quotes.
     Json,
     List(Box<Kind>),
     Struct(Vec<(String, Kind)>),
     /// Objects whose keys are values.
     Map(Box<Kind>),
-    /// Of a type that the statement says, in a session of this zone.
+    /// A type that the statement declares, in a session of this zone.
     Declared(DataType, Zone),
 }
 
 impl Kind {
-    /// The type of its columns.
+    /// Returns the type of its columns.
     pub fn data_type(&self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
@@ -62,7 +62,7 @@ pub(super) fn struct_fields(fields: &[(String, Kind)]) -> Fields {
     fields.iter().map(|(name, kind)| Field::new(name, kind.data_type(), true)).collect()
 }
 
-/// The entries of a map, by the names that Arrow's builders give them.
+/// Returns the entries of a map, with the names that Arrow's builders use.
 pub(super) fn entries_field(value: &Kind) -> Arc<Field> {
     let fields =
         Fields::from(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", value.data_type(), true)]);

@@ -1,15 +1,17 @@
-//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and [`parser`]
-//! parse, with jiter's help, [`columns`] build, [`fault`] explains. [`write`] is the other way, of
-//! rows, and [`values`] of values.
+//! JSON as a DataFusion format with its own reader. [`records`] divides files into chunks. [`walk`]
+//! and [`parser`] parse them, with jiter for the rare cases. [`columns`] builds columns, and
+//! [`fault`] explains errors. [`write`] writes rows, and [`values`] writes values.
 //!
-//! Arrow's reader is one of lines: it refuses objects over several lines and what follows an array's end, reads every number
-//! through a DOUBLE, and cuts, drops or mixes up what its first 1,000 rows do not show. Here:
+//! Arrow's reader is line-based. It refuses objects over several lines and data after the end of an
+//! array. It reads every number as a DOUBLE. It truncates, drops or confuses values that its first
+//! 1,000 rows do not show. The rules here are:
 //!
-//! 1. One stream reads a file front to back, in chunks that end with a record, and so keeps the order of its rows.
+//! 1. One stream reads a file front to back, in chunks that end with a record, and so preserves the
+//!    order of its rows.
 //! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead.
-//!    The next chunk is being read meanwhile: a thread that is done with one finds another.
-//! 3. Columns are those of the first records of all files: see [`sample`] and [`shape`]. What does not fit them without loss
-//!    is an error that names line and column.
+//!    The next chunk is read meanwhile, so that a thread that finishes one finds another.
+//! 3. The columns come from the first records of all files: see [`sample`] and [`shape`]. A value
+//!    that does not fit them without loss is an error with line and column.
 
 mod columns;
 mod declared;
@@ -67,16 +69,16 @@ use super::{Limits, Names, Union, blocking, directory_columns, named, parse_name
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// Rows of a batch, until DataFusion says how many.
+/// The number of rows of a batch, until DataFusion sets it.
 const BATCH_ROWS: usize = 8192;
 
-/// Where files lie, and who counts what is read of them.
+/// The site of files, and the limits and accounting of reading them.
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
     pub site: Site,
-    /// Counts what is read.
+    /// The query, which counts the bytes read.
     pub query: Option<Arc<Query>>,
-    /// That look at a file at a time.
+    /// The number of threads that sample a file.
     pub threads: usize,
     pub limits: Limits,
 }
@@ -96,12 +98,12 @@ impl Opened {
     }
 }
 
-/// The columns of files that lie at a site. Blocks.
+/// Plans the columns of files at a site. Blocks.
 pub(super) fn plan(opened: &Opened, files: &[Found], sample: Sample, union: Union) -> Result<JsonPlan> {
     sample::plan(opened, files, sample, union)
 }
 
-/// How files of one statement are read.
+/// The format of the files of one statement.
 #[derive(Clone, Debug)]
 pub(super) struct JsonFormat {
     pub opened: Opened,
@@ -176,12 +178,12 @@ struct JsonSource {
     table_schema: TableSchema,
     projection: SplitProjection,
     batch_rows: usize,
-    /// Chunks of a file that are parsed at a time.
+    /// The number of chunks of a file that are parsed concurrently.
     parsers: usize,
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The source, if it is of this format, with so many chunks that are parsed at a time.
+/// Returns the source with `parsers` concurrent chunks; `None` if it is of another format.
 pub(super) fn parsed_by(source: &dyn FileSource, parsers: usize) -> Option<Arc<dyn FileSource>> {
     let source: &JsonSource = source.downcast_ref()?;
     Some(Arc::new(JsonSource { parsers, ..source.clone() }))
@@ -232,7 +234,7 @@ impl FileSource for JsonSource {
         write!(f, ", parsers={}", self.parsers)
     }
 
-    /// Where a record ends is known only from the start of the file.
+    /// The end of a record is known only from the start of the file.
     fn supports_repartitioning(&self) -> bool {
         false
     }
@@ -259,7 +261,7 @@ impl FileOpener for Opener {
         let (format, reader, parsers) = (Arc::clone(&self.format), Arc::clone(&self.reader), self.parsers);
         let store = Arc::clone(&self.store);
         Ok(Box::pin(async move {
-            // That it is the file whose records the columns are of.
+            // Checks that the file is the one whose records determined the columns.
             let seen = store.head(&location).await.map_err(DataFusionError::from);
             seen.map_err(|e| named::named(&name, e))?;
             let scan = Arc::new(FileScan { format, reader, parsers, name, path });
@@ -279,7 +281,7 @@ struct FileScan {
     path: String,
 }
 
-/// What a chunk came to.
+/// The result of a chunk.
 struct Parsed {
     batches: Vec<RecordBatch>,
     resume: Option<(Resume, Arrays)>,
@@ -294,7 +296,7 @@ impl FileScan {
         fault.into_error(&self.name, self.reader.types).into()
     }
 
-    /// All rows. Where a cut by lines turns out to be a mistake they go on by brackets.
+    /// Returns all rows. If a division by lines was wrong, the scan continues by brackets.
     fn rows(self: Arc<Self>, chunks: Chunks) -> BoxStream<'static, DataFusionResult<RecordBatch>> {
         let parsed = Arc::clone(&self).parsed(chunks);
         let batches = futures::stream::try_unfold((self, parsed), |(scan, mut parsed)| async move {
@@ -313,9 +315,9 @@ impl FileScan {
         batches.try_flatten().boxed()
     }
 
-    /// Chunks, some of which are parsed at a time, in their order.
+    /// Parses several chunks concurrently, and returns them in order.
     fn parsed(self: Arc<Self>, chunks: Chunks) -> BoxStream<'static, DataFusionResult<Parsed>> {
-        // One more waits for the thread that is done first.
+        // One more chunk is ready for the first thread that finishes.
         let ahead = self.parsers + 1;
         let reading = Arc::clone(&self);
         let chunks =

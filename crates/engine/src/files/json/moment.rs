@@ -1,28 +1,29 @@
-//! Dates and timestamps in strings, as they are found: `2024-01-02`, `2024-01-02 10:11:12.5`, `2024-01-02T10:11:12+02:00`.
+//! Dates and timestamps in strings, detected by their form: `2024-01-02`, `2024-01-02 10:11:12.5`,
+//! `2024-01-02T10:11:12+02:00`.
 //!
 //! A month or day may have one digit in a date. A string in another form is text, and so is one of
-//! the year 0, which no other reader of dates takes.
+//! the year 0, which no other parser of dates accepts.
 
 use arrow::datatypes::TimeUnit;
 
 use crate::files::csv::days;
 
 const DAY_SECONDS: i64 = 86_400;
-/// Nanoseconds of 64 bits reach over so many days before and behind 1970, with every offset from
-/// UTC.
+/// The number of days before and after 1970 that 64-bit nanoseconds can represent with every offset
+/// from UTC.
 const NANOSECOND_DAYS: i32 = 106_750;
 
-/// What a string is.
+/// A date or timestamp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Moment {
     Date {
-        /// Since 1970.
+        /// Days since 1970.
         days: i32,
     },
-    /// With the offset from UTC in seconds if it is written.
+    /// A timestamp, with the offset from UTC in seconds if it is written.
     Timestamp {
         days: i32,
-        /// Of the day.
+        /// Seconds of the day.
         seconds: i32,
         nanos: u32,
         fraction_digits: usize,
@@ -31,10 +32,10 @@ pub(super) enum Moment {
 }
 
 impl Moment {
-    /// The moment that a string is; `None` for text.
+    /// Parses a string; `None` if it is other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
-        // Most text ends here.
+        // Most strings are rejected here.
         if !(8..=41).contains(&bytes.len()) || bytes[4] != b'-' || !bytes[0].is_ascii_digit() {
             return None;
         }
@@ -44,7 +45,7 @@ impl Moment {
         }
     }
 
-    /// Days since 1970 of a date.
+    /// Returns the days since 1970 of a date.
     pub fn days(&self) -> Option<i32> {
         match self {
             Self::Date { days } => Some(*days),
@@ -52,7 +53,8 @@ impl Moment {
         }
     }
 
-    /// Units since 1970, in UTC if there is an offset. `None` if they do not fit, or digits of the fraction would be lost.
+    /// Returns units since 1970, in UTC if there is an offset. `None` if they overflow, or digits
+    /// of the fraction would be lost.
     pub fn units(&self, unit: TimeUnit) -> Option<i64> {
         let (per_second, most_digits) = match unit {
             TimeUnit::Second => (1, 0),
@@ -71,14 +73,14 @@ impl Moment {
         seconds.checked_mul(per_second)?.checked_add(fraction).filter(|_| digits <= most_digits)
     }
 
-    /// True if nanoseconds since 1970 reach it.
+    /// Returns whether nanoseconds since 1970 can represent it.
     pub fn fits_nanoseconds(&self) -> bool {
         let (Self::Date { days } | Self::Timestamp { days, .. }) = *self;
         days.abs() <= NANOSECOND_DAYS || self.units(TimeUnit::Nanosecond).is_some()
     }
 }
 
-/// A number of some digits, and the text behind it.
+/// Parses a number of `least` to `most` digits. Returns it with the rest of the text.
 #[inline]
 fn number(text: &[u8], least: usize, most: usize) -> Option<(u32, &[u8])> {
     let (mut value, mut count) = (0, 0);
@@ -89,7 +91,7 @@ fn number(text: &[u8], least: usize, most: usize) -> Option<(u32, &[u8])> {
     if count < least { None } else { Some((value, text.get(count..)?)) }
 }
 
-/// Two digits at a place.
+/// Parses two digits at a place.
 #[inline]
 fn two(text: &[u8], at: usize) -> Option<u32> {
     match (text.get(at)?, text.get(at + 1)?) {
@@ -98,7 +100,7 @@ fn two(text: &[u8], at: usize) -> Option<u32> {
     }
 }
 
-/// Days since 1970.
+/// Returns days since 1970.
 #[inline]
 fn date(text: &[u8]) -> Option<i32> {
     let year = (two(text, 0)? * 100 + two(text, 2)?) as i32;
@@ -109,7 +111,7 @@ fn date(text: &[u8]) -> Option<i32> {
     days(year, month, day)
 }
 
-/// The month and the day of a date in which one of them has one digit.
+/// Returns the month and the day of a date in which one of them has one digit.
 #[cold]
 fn short(text: &[u8]) -> Option<(u32, u32)> {
     let (month, rest) = number(text.get(4..)?.strip_prefix(b"-")?, 1, 2)?;
@@ -137,7 +139,7 @@ fn timestamp(text: &[u8]) -> Option<Moment> {
     Some(Moment::Timestamp { days, seconds, nanos, fraction_digits, offset_seconds: offset(rest)? })
 }
 
-/// Nothing, `Z`, `+02`, `+0230` or `-02:30`, in seconds.
+/// Parses the empty string, `Z`, `+02`, `+0230` or `-02:30`, in seconds.
 fn offset(text: &[u8]) -> Option<Option<i32>> {
     let (sign, rest) = match text {
         [] => return Some(None),

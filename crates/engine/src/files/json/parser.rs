@@ -1,30 +1,29 @@
-//! Values of JSON text one after another, at memory's pace where they are plain.
+//! A sequential parser of JSON text, at memory bandwidth for plain values.
 //!
 //! A file is mostly the same few keys, short strings without escapes, and numbers of few digits.
-//! The parser reads these itself: eight bytes at a time, a key by comparing it with the one that
-//! came last time, and nothing twice. Everything else, and every text that is wrong, it gives to
-//! jiter, from the same byte on.
+//! The parser reads these itself, eight bytes at a time and nothing twice. It compares a key with
+//! the one expected at its place. It passes everything else, and every invalid text, to jiter, from
+//! the same byte on.
 //!
-//! Invariant: what is read, where the parser then stands, and every error with its place are
-//! jiter's.
+//! Invariant: the values, the position of the parser after each, and every error with its position
+//! equal jiter's.
 
 use jiter::{Jiter, JiterError, JiterErrorType, JiterResult, JsonErrorType, NumberInt, Peek};
 
 use crate::files::number::{HIGH, LOW, double, first, integer, number_end, word};
 
-/// Brackets within each other that are skipped here. Of deeper ones jiter knows how many are too
-/// many.
+/// The maximum nesting that is skipped here. For deeper nesting jiter applies its limit.
 const MAX_PLAIN_DEPTH: u32 = 64;
 
-/// A key that is expected.
+/// An expected key.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     name: String,
-    /// `"name":`, as it most often lies in the text.
+    /// `"name":`, its most frequent form in the text.
     written: Vec<u8>,
-    /// Its first bytes, eight at a time, and which bits of them there are.
+    /// Its first bytes, eight at a time, each with a mask of the bytes present.
     words: [(u64, u64); 2],
-    /// True if a text has it without escapes. `a\b` of a text is no name with a backslash.
+    /// True if the key occurs without escapes. `a\b` in a text is not a name with a backslash.
     is_plain: bool,
 }
 
@@ -42,15 +41,17 @@ impl Key {
         Self { words: [word(0), word(8)], is_plain, name, written }
     }
 
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// Returns the name.
     pub fn into_name(self) -> String {
         self.name
     }
 
-    /// True if the text has it at a place, with the colon behind it.
+    /// Returns whether the text has the key at a place, with a colon behind it.
     #[inline]
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         let is =
@@ -62,20 +63,21 @@ impl Key {
     }
 }
 
-/// A key that is there.
+/// A key that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     Expected,
-    /// Most often another one than was expected.
+    /// A key by name, usually another one than expected.
     Key(&'a str),
 }
 
-/// Reads values. `known_` means that the first byte is known, as in jiter.
+/// A parser of values. The prefix `known_` means that the first byte is known, as in jiter.
 pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
-    /// The last string that had escapes, and where jiter puts such strings together.
+    /// The last string with escapes.
     unescaped: String,
+    /// jiter's buffer for such strings.
     tape: Vec<u8>,
 }
 
@@ -84,10 +86,12 @@ impl<'a> Json<'a> {
         Self { text, at: 0, unescaped: String::new(), tape: Vec::new() }
     }
 
+    /// Returns the offset of the next byte.
     pub fn current_index(&self) -> usize {
         self.at
     }
 
+    /// Returns the text from `start` to the current offset.
     pub fn slice_to_current(&self, start: usize) -> &'a [u8] {
         self.bytes().get(start..self.at).unwrap_or_default()
     }
@@ -97,7 +101,7 @@ impl<'a> Json<'a> {
         self.text.as_bytes()
     }
 
-    /// The next byte that is no blank.
+    /// Returns the next byte that is not blank.
     #[inline]
     fn next(&mut self) -> Option<u8> {
         self.at = behind_blanks(self.bytes(), self.at);
@@ -108,7 +112,7 @@ impl<'a> Json<'a> {
         Err(JiterError { error_type: JiterErrorType::JsonError(error_type), index: self.at })
     }
 
-    /// jiter's reading of the value that begins here.
+    /// Lets jiter read the value at the current offset.
     #[cold]
     fn by_jiter<T>(&mut self, read: impl FnOnce(&mut Jiter<'_>) -> JiterResult<T>) -> JiterResult<T> {
         let from = self.at;
@@ -120,6 +124,7 @@ impl<'a> Json<'a> {
         read.map_err(|e| JiterError { error_type: e.error_type, index: from + e.index })
     }
 
+    /// Returns the type of the next value, by its first byte.
     #[inline]
     pub fn peek(&mut self) -> JiterResult<Peek> {
         match self.next() {
@@ -128,11 +133,13 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Reads `null`.
     #[inline]
     pub fn known_null(&mut self) -> JiterResult<()> {
         self.known_skip(Peek::Null)
     }
 
+    /// Reads a boolean.
     #[inline]
     pub fn known_bool(&mut self, peek: Peek) -> JiterResult<bool> {
         match word_end(self.bytes(), self.at) {
@@ -144,6 +151,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Reads an integer.
     #[inline]
     pub fn known_int(&mut self, peek: Peek) -> JiterResult<i64> {
         match integer(self.bytes(), self.at) {
@@ -155,6 +163,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Reads a number as a double.
     #[inline]
     pub fn known_float(&mut self, peek: Peek) -> JiterResult<f64> {
         match double(self.bytes(), self.at) {
@@ -166,6 +175,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Reads a number as text.
     #[inline]
     pub fn known_number(&mut self, peek: Peek) -> JiterResult<&'a str> {
         let from = self.at;
@@ -176,13 +186,14 @@ impl<'a> Json<'a> {
         Ok(self.text.get(from..self.at).unwrap_or_default())
     }
 
+    /// Reads a string.
     #[inline]
     pub fn known_str(&mut self) -> JiterResult<&str> {
         let from = self.at + 1;
         let end = string_stop(self.bytes(), from);
         if self.bytes().get(end) == Some(&b'"') {
             self.at = end + 1;
-            // A quote is no part of a letter.
+            // A quote is never part of a multi-byte character.
             return Ok(self.text.get(from..end).unwrap_or_default());
         }
         self.escaped()
@@ -197,7 +208,7 @@ impl<'a> Json<'a> {
         Ok(&self.unescaped)
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     #[inline]
     pub fn known_skip(&mut self, peek: Peek) -> JiterResult<()> {
         let end = match peek {
@@ -213,6 +224,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Enters an array. Returns the type of its first element.
     pub fn known_array(&mut self) -> JiterResult<Option<Peek>> {
         self.at += 1;
         match self.next() {
@@ -225,6 +237,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Returns the type of an array's next element.
     pub fn array_step(&mut self) -> JiterResult<Option<Peek>> {
         match self.next() {
             Some(b',') => {
@@ -244,7 +257,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The first key of an object.
+    /// Enters an object. Returns its first key.
     #[inline]
     pub fn known_object(&mut self, expected: Option<&Key>) -> JiterResult<Option<Found<'_>>> {
         self.at += 1;
@@ -259,7 +272,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The next key of an object, behind a value.
+    /// Returns the next key of an object, after a value.
     #[inline]
     pub fn next_key(&mut self, expected: Option<&Key>) -> JiterResult<Option<Found<'_>>> {
         match self.next() {
@@ -281,7 +294,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A key and its colon.
+    /// Reads a key and its colon.
     #[inline]
     fn key(&mut self, expected: Option<&Key>) -> JiterResult<Found<'_>> {
         match expected {
@@ -310,14 +323,14 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Marks bytes that equal another; only the first mark is exact.
+/// Marks bytes that equal `byte`. Only the first mark is exact.
 #[inline]
 fn equal(word: u64, byte: u8) -> u64 {
     let differ = word ^ (LOW * u64::from(byte));
     differ.wrapping_sub(LOW) & !differ & HIGH
 }
 
-/// Marks quotes, backslashes and control characters; only the first mark is exact.
+/// Marks quotes, backslashes and control characters. Only the first mark is exact.
 #[inline]
 fn stops(word: u64) -> u64 {
     let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
@@ -332,7 +345,8 @@ fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place of what ends, escapes or breaks a string, or the end of the text.
+/// Returns the offset of the next quote, backslash or control character in a string, or the end of
+/// the text.
 #[inline]
 fn string_stop(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
@@ -348,8 +362,8 @@ fn string_stop(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Behind a string whose quote is at a place; as every function here that gives an end, `None` if
-/// it is for jiter to say.
+/// Returns the end of a string whose opening quote is at an offset. Like all functions here that
+/// return an end, it returns `None` if jiter must decide.
 #[inline]
 fn string_end(bytes: &[u8], quote: usize) -> Option<usize> {
     let mut at = quote + 1;
@@ -363,7 +377,7 @@ fn string_end(bytes: &[u8], quote: usize) -> Option<usize> {
     }
 }
 
-/// Behind an escape.
+/// Returns the end of an escape.
 fn escape_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at + 1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 2),
@@ -376,13 +390,13 @@ fn escape_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The code unit that `\u12ab` says.
+/// Returns the code unit of an escape such as `\u12ab`.
 fn unit(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
 }
 
-/// Behind `null`, `true` or `false`.
+/// Returns the end of `null`, `true` or `false`.
 #[inline]
 fn word_end(bytes: &[u8], at: usize) -> Option<usize> {
     let word: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
@@ -393,7 +407,7 @@ fn word_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind a value without brackets.
+/// Returns the end of a value without brackets.
 #[inline]
 fn scalar_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at)? {
@@ -403,16 +417,16 @@ fn scalar_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind a value.
+/// Returns the end of a value.
 fn nested_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    // A bit for each open bracket, the innermost one's the lowest: 1 for an object's.
+    // One bit for each open bracket, the innermost one lowest: 1 for an object.
     let (mut objects, mut depth) = (0_u64, 0);
     loop {
         let open = *bytes.get(at)?;
         match open {
             b'{' | b'[' => {
                 at = behind_blanks(bytes, at + 1);
-                // Behind the opening bracket comes the closing one, two letters on.
+                // In ASCII the closing bracket follows the opening one at a distance of two.
                 if bytes.get(at) == Some(&(open + 2)) {
                     at += 1;
                 } else if depth == MAX_PLAIN_DEPTH {
@@ -450,7 +464,7 @@ fn nested_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// At the value of a key.
+/// Returns the start of a key's value.
 #[inline]
 fn key_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at) != Some(&b'"') {
@@ -465,7 +479,7 @@ fn key_end(bytes: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The way in which numbers are read, or whole values passed over.
+    /// The method by which numbers are read, or whole values skipped.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Way {
         Integers,
@@ -474,7 +488,7 @@ mod tests {
         Skipped,
     }
 
-    /// The steps of both parsers.
+    /// The operations of both parsers.
     trait Reads {
         fn at(&self) -> usize;
         fn peek(&mut self) -> JiterResult<Peek>;
@@ -571,7 +585,7 @@ mod tests {
                 }
             }
             _ => {
-                // A number of another form than is asked for does not end the reading.
+                // A number of another form than requested does not end the test.
                 let read = json.scalar(peek, way).or_else(|e| match e.error_type {
                     JiterErrorType::WrongType { .. } => json.scalar(peek, Way::Texts),
                     _ => Err(e),
@@ -582,7 +596,7 @@ mod tests {
         Ok(())
     }
 
-    /// All that is read, and how it ends.
+    /// Returns all values, and the final error.
     fn all(json: &mut impl Reads, way: Way) -> (Vec<(usize, String)>, JiterError) {
         let mut out = Vec::new();
         loop {
@@ -652,7 +666,7 @@ mod tests {
                 assert_eq!(json.peek().unwrap(), Peek::new(b'1'), "{text}");
             }
         }
-        // A backslash of a name is none of a text.
+        // A backslash in a name is not the backslash of an escape.
         let key = Key::new("a\\b".into());
         let mut json = Json::new(r#"{"a\b":1}"#);
         assert_eq!(json.known_object(Some(&key)).unwrap(), Some(Found::Key("a\u{8}")));

@@ -1,4 +1,4 @@
-//! The columns of JSON files: which keys they are of, and how values become theirs.
+//! The columns of JSON files: their keys, and the conversion of values.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::shape::Shape;
 use super::walk::{Records, walk};
 use crate::pg_types::zone::Zone;
 
-/// The name of the column of records that are no objects.
+/// The name of the column for records that are not objects.
 const VALUE: &str = "json";
 
 /// A column.
 #[derive(Clone, Debug, PartialEq)]
 struct JsonColumn {
-    /// Of the objects that are records.
+    /// The key in the objects that are records.
     key: String,
     name: String,
     kind: Kind,
@@ -33,9 +33,9 @@ struct JsonColumn {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JsonPlan {
     columns: Vec<JsonColumn>,
-    /// Records are objects, whose keys are columns. Otherwise they are the values of one column.
+    /// The kind of records: objects, whose keys are columns, or the values of one column.
     of: Of,
-    /// There were no records to find columns in.
+    /// True if there were no records to find columns in.
     is_empty: bool,
     pub(super) types: Types,
 }
@@ -47,7 +47,7 @@ enum Of {
 }
 
 impl JsonPlan {
-    /// The columns of files whose records have a shape.
+    /// Derives the columns of files whose records have a shape.
     pub(super) fn of(shape: &Shape) -> Self {
         let (of, columns) = match shape.columns() {
             Some(columns) => (Of::Objects, columns),
@@ -56,7 +56,7 @@ impl JsonPlan {
         let mut taken: Vec<String> = Vec::with_capacity(columns.len());
         let keys: HashSet<String> = columns.iter().map(|(key, _)| key.clone()).collect();
         let column = |(at, (key, kind)): (usize, (String, Kind))| {
-            // A column without a name could not be asked for.
+            // No query could refer to a column without a name.
             let name = if key.trim().is_empty() { format!("column_{}", at + 1) } else { key.clone() };
             let name = if name == key {
                 name
@@ -74,23 +74,23 @@ impl JsonPlan {
         }
     }
 
-    /// Whether columns are keys of objects.
+    /// Returns whether columns are keys of objects.
     pub fn is_of_objects(&self) -> bool {
         self.of == Of::Objects
     }
 
-    /// Whether the files have no records.
+    /// Returns whether the files have no records.
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// The names of the columns, in the order of their keys.
+    /// Returns the names of the columns, in the order of their keys.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
-    /// The same files as columns of these names and types, each by the name that it has here, in a session of this zone.
-    /// Other keys are left out.
+    /// Returns a plan for the same files with columns of these names and types, in a session of
+    /// this zone. Each column is identified by its name in this plan. Other keys are omitted.
     pub fn declared(&self, columns: impl IntoIterator<Item = (String, Field)>, zone: Zone) -> Self {
         let declared = |(found, field): (String, Field)| {
             let known = self.columns.iter().find(|column| column.name == found);
@@ -100,7 +100,7 @@ impl JsonPlan {
                 kind: Kind::Declared(field.data_type().clone(), zone),
             }
         };
-        // Of no records any columns are columns.
+        // Files without records fit any columns.
         let of = if self.is_empty { Of::Objects } else { self.of };
         let columns = columns.into_iter().map(declared).collect();
         Self { columns, of, is_empty: self.is_empty, types: Types::Declared }
@@ -111,13 +111,13 @@ impl JsonPlan {
         Arc::new(Schema::new(self.columns.iter().map(field).collect::<Fields>()))
     }
 
-    /// Reads the columns at `wanted` of a schema, which has some of these.
+    /// Creates a reader of the columns at `wanted` of a schema, which has some of these.
     pub(super) fn reader(&self, schema: &Schema, wanted: &[usize], batch_rows: usize) -> Reader {
         let name = |at: &usize| schema.fields().get(*at).map(|field| field.name().clone());
         let wanted: Vec<String> = wanted.iter().filter_map(name).collect();
         let kind = |column: &JsonColumn| wanted.contains(&column.name).then(|| column.kind.clone());
         let keys = self.columns.iter().map(|column| (column.key.clone(), kind(column))).collect();
-        // Arrays come in the order of keys.
+        // Arrays arrive in the order of keys.
         let in_order: Vec<&str> = self.names().filter(|name| wanted.iter().any(|wanted| wanted == name)).collect();
         let order = wanted.iter().filter_map(|name| in_order.iter().position(|known| known == name)).collect();
         let data_type = |name: &String| self.columns.iter().find(|column| column.name == *name);
@@ -135,20 +135,20 @@ fn free(name: String, is_taken: impl Fn(&str) -> bool) -> String {
     std::iter::once(name.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(name)
 }
 
-/// Reads chunks.
+/// A reader of chunks.
 #[derive(Debug)]
 pub(super) struct Reader {
     /// All keys, with the kinds of those whose values are wanted.
     keys: Vec<(String, Option<Kind>)>,
     of: Of,
     pub types: Types,
-    /// Where the wanted columns are among those of the keys.
+    /// The places of the wanted columns among those of the keys.
     order: Vec<usize>,
     schema: SchemaRef,
     batch_rows: usize,
 }
 
-/// What ends the reading of a chunk.
+/// The error that ends the reading of a chunk.
 #[derive(Debug)]
 pub(super) enum Unread {
     Fault(Fault),
@@ -162,7 +162,7 @@ impl From<Fault> for Unread {
 }
 
 impl Reader {
-    /// The rows of a chunk, and where its last record begins if it is not whole.
+    /// Returns the rows of a chunk, and the start of its last record if that is incomplete.
     pub fn chunk(&self, chunk: &Chunk) -> Result<(Vec<RecordBatch>, Option<Resume>), Unread> {
         let mut rows = Rows::new(self);
         let resume = walk(chunk, &mut rows)?;
@@ -183,11 +183,11 @@ impl Reader {
     }
 }
 
-/// Rows of a chunk.
+/// The rows of a chunk.
 enum Rows {
     Objects(Object),
     Values(Column),
-    /// Of no column.
+    /// The number of rows, if no column is wanted.
     Count(usize),
 }
 

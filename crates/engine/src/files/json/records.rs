@@ -1,14 +1,16 @@
-//! A JSON file in pieces that end where a record ends.
+//! Division of a JSON file into chunks of whole records.
 //!
-//! A record is a top-level value, or an element of a top-level array. One thread cuts the file into [`Chunk`]s, many parse
-//! them. Every chunk knows where in the file it begins, and whether it begins within an array.
+//! A record is a top-level value, or an element of a top-level array. One thread divides the file
+//! into [`Chunk`]s, many parse them. Every chunk knows its position in the file, and whether it
+//! begins within an array.
 //!
-//! 1. A file whose first line holds whole values is cut at line ends ([`Cut::Lines`]): a string has no raw line end in it,
-//!    so nothing but the last line end of a buffer is looked for.
-//! 2. Every other file is cut by its brackets ([`Cut::Brackets`]), with strings skipped.
+//! 1. A file whose first line holds whole values is divided at line ends ([`Cut::Lines`]). A string
+//!    has no raw line end in it, so only the last line end of a buffer is searched.
+//! 2. Every other file is divided by its brackets ([`Cut::Brackets`]), with strings skipped.
 //!
-//! Invariant: a cut by lines that was a mistake is seen by the parser, whose record ends early. It says where that record
-//! begins, and [`Chunks::resume`] goes on from there by brackets. No guess about the file's layout decides what is read.
+//! Invariant: the parser detects a wrong division by lines, because the record ends early. It
+//! returns the start of that record, and [`Chunks::resume`] continues from there by brackets. No
+//! guess about the file's layout determines the values that are read.
 
 use std::io::{self, Read};
 
@@ -18,36 +20,37 @@ use jiter::{Jiter, Peek};
 use super::fault::{Fault, is_end};
 use crate::files::{Limits, may_go_on};
 
-/// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
+/// The size of a chunk, in bytes. It is large enough to make the cost of passing chunks negligible,
+/// and small enough that a short file occupies many threads.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Enough to see what a file begins with.
+/// The number of bytes that identify the format of a file.
 const MARK_BYTES: usize = 8;
 
-/// Where in the grammar of a file a chunk begins.
+/// The grammatical position at which a chunk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Between two top-level values.
     Between,
-    /// Behind an element of a top-level array whose elements are records.
+    /// After an element of a top-level array whose elements are records.
     BehindElement,
 }
 
-/// Whether the elements of top-level arrays are records, or the arrays themselves.
+/// The treatment of top-level arrays: their elements are records, or the arrays themselves are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrays {
     OfRecords,
     AreRecords,
 }
 
-/// How the ends of records are found.
+/// The method that finds the ends of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     Lines,
     Brackets,
 }
 
-/// A place in the file: bytes before it, and its line and column as an editor counts them.
+/// A position in the file: the bytes before it, and its line and column as in an editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub bytes: u64,
@@ -58,7 +61,7 @@ pub(super) struct Position {
 impl Position {
     const START: Self = Self { bytes: 0, line: 1, column: 1 };
 
-    /// The position behind some text that begins here.
+    /// Returns the position after a text that begins here.
     pub fn behind(self, text: &[u8]) -> Self {
         let letters = |text: &[u8]| text.iter().filter(|byte| (**byte & 0xC0) != 0x80).count() as u64;
         let bytes = self.bytes + text.len() as u64;
@@ -72,7 +75,7 @@ impl Position {
     }
 }
 
-/// Whole records.
+/// A sequence of whole records.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub bytes: Vec<u8>,
@@ -83,14 +86,14 @@ pub(super) struct Chunk {
     pub is_last: bool,
 }
 
-/// Where a record begins that a chunk does not hold all of.
+/// The start of a record that a chunk contains only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resume {
     pub position: Position,
     pub place: Place,
 }
 
-/// Bytes outside strings that mean something for where records end, where they may end.
+/// Bytes outside strings that determine the ends of records, at depths where a record can end.
 static STOPS: [bool; 256] = stops(b"\"{}[],\n");
 /// The same within a record.
 static DEEP_STOPS: [bool; 256] = stops(b"\"{}[]");
@@ -104,18 +107,20 @@ const fn stops(bytes: &[u8]) -> [bool; 256] {
     stops
 }
 
-/// Finds the ends of records by brackets. Keeps its place, so that bytes may be added at the end.
+/// A scanner that finds the ends of records by brackets. It keeps its position, so that bytes can
+/// be appended.
 #[derive(Debug)]
 struct Brackets {
     arrays: Arrays,
-    /// The first byte that was not looked at.
+    /// The first byte that has not been scanned.
     position: usize,
     is_in_string: bool,
     depth: usize,
-    /// The array that is open outermost is one of records.
+    /// True if the outermost open array is one of records.
     is_in_array: bool,
-    /// Behind the last whole record, and what its place is.
+    /// The end of the last whole record.
     end: usize,
+    /// The grammatical position of that end.
     place: Place,
 }
 
@@ -134,20 +139,20 @@ impl Brackets {
         }
     }
 
-    /// Up to the end of a string, or of the bytes before an escape that is not complete.
+    /// Scans to the end of a string, or to the end of the bytes before an incomplete escape.
     fn scan_string(&mut self, rest: &[u8]) {
         match memchr::memchr2(b'"', b'\\', rest) {
             Some(at) if rest[at] == b'"' => {
                 self.is_in_string = false;
                 self.position += at + 1;
             }
-            // May be behind the end of the bytes: then the next one to come is passed over.
+            // The position may exceed the end of the bytes. The next byte is then skipped.
             Some(at) => self.position += at + 2,
             None => self.position += rest.len(),
         }
     }
 
-    /// Up to the beginning of a string.
+    /// Scans to the beginning of a string.
     fn scan_structure(&mut self, rest: &[u8]) {
         let mut at = 0;
         loop {
@@ -189,7 +194,7 @@ impl Brackets {
         }
     }
 
-    /// The first `bytes` bytes are gone.
+    /// Removes the first `bytes` bytes.
     fn cut(&mut self, bytes: usize) {
         self.position = self.position.saturating_sub(bytes);
         self.end = 0;
@@ -200,9 +205,9 @@ impl Brackets {
 pub(super) struct Chunks {
     reader: Box<dyn Read + Send>,
     buffer: Vec<u8>,
-    /// How much to read before looking for a record's end.
+    /// The number of bytes to read before the search for a record's end.
     chunk_bytes: usize,
-    /// A record that is longer is refused.
+    /// The maximum length of a record, in bytes.
     most_bytes: usize,
     position: Position,
     place: Place,
@@ -229,7 +234,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Reads by brackets from where a record begins.
+    /// Reads by brackets from the start of a record.
     pub fn resume(
         mut file: Box<dyn Read + Send>,
         compression: FileCompressionType,
@@ -274,7 +279,8 @@ impl Chunks {
         })
     }
 
-    /// A byte order mark is no part of the first value. What is no UTF-8 text is called what it is.
+    /// Skips a byte order mark, which is not part of the first value. Fails with the actual format
+    /// if the file is not UTF-8 text.
     fn skip_mark(&mut self) -> Result<(), Fault> {
         self.fill(self.chunk_bytes.max(MARK_BYTES))?;
         let not_text = |is, extension| Err(Fault::NotText { is, extension });
@@ -297,7 +303,8 @@ impl Chunks {
         }
     }
 
-    /// The next chunk, until there is none. The last one holds what is left, however it ends.
+    /// Returns the next chunk; `None` after the last one. The last one holds the rest of the file,
+    /// whatever its end is.
     pub fn next(&mut self) -> Result<Option<Chunk>, Fault> {
         let mut wanted = self.chunk_bytes;
         loop {
@@ -318,7 +325,7 @@ impl Chunks {
         }
     }
 
-    /// Where the last whole record of the buffer ends.
+    /// Returns the end of the last whole record in the buffer.
     fn end(&mut self) -> (usize, Place) {
         match self.cut {
             Cut::Lines => (memchr::memrchr(b'\n', &self.buffer).map_or(0, |at| at + 1), Place::Between),
@@ -334,7 +341,7 @@ impl Chunks {
             may_go_on().map_err(Fault::Io)?;
             let missing = (wanted - self.buffer.len()) as u64;
             self.buffer.reserve_exact(missing as usize);
-            // Stops early only at the end of the file.
+            // The read stops early only at the end of the file.
             let read = self.reader.by_ref().take(missing).read_to_end(&mut self.buffer).map_err(Fault::Io)?;
             self.is_at_end = (read as u64) < missing;
         }
@@ -351,8 +358,9 @@ impl Chunks {
     }
 }
 
-/// Whether the elements of arrays are records. They are if the file begins with an array, unless its elements are no objects
-/// and other values follow it: then each array is a record.
+/// Returns whether the elements of arrays are records. They are if the file begins with an array,
+/// unless its elements are not objects and other values follow it. In that case each array is a
+/// record.
 fn arrays(text: &[u8]) -> Arrays {
     let mut json = Jiter::new(text).with_allow_inf_nan();
     if json.peek() != Ok(Peek::Array) {
@@ -364,7 +372,8 @@ fn arrays(text: &[u8]) -> Arrays {
     if is_followed && !is_of_objects { Arrays::AreRecords } else { Arrays::OfRecords }
 }
 
-/// How a file is cut that begins with this text. `is_all`: the text is all of it.
+/// Returns the method that divides a file with this beginning. `is_all` is true if the text is the
+/// whole file.
 fn cut(text: &[u8], is_all: bool) -> Cut {
     let blank = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let text = &text[blank..];
@@ -421,7 +430,7 @@ mod tests {
             for chunk in &found {
                 assert_eq!(chunk.position, position, "{chunk_bytes}");
                 position = position.behind(&chunk.bytes);
-                // Within the array a chunk begins behind an element.
+                // Within the array a chunk begins after an element.
                 let is_in_array = (1..text.find("{}]").unwrap() + 3).contains(&(chunk.position.bytes as usize));
                 assert_eq!(chunk.place == Place::BehindElement, is_in_array, "{chunk_bytes}: {chunk:?}");
             }

@@ -1,10 +1,10 @@
-//! The columns of files by their first records.
+//! Inference of the columns of files from their first records.
 //!
-//! 1. Of each file so many bytes are looked at that small files are looked at as a whole: for them nothing comes late.
-//!    Many files share the bytes.
-//! 2. What later records of a large file do not fit is an error of the scan, which names the place.
-//! 3. Files are pieces of one table: their records have a key in common, unless they are united by name, and a column holds
-//!    the values of all of them.
+//! 1. The sample of each file is large enough that small files are sampled completely: their types
+//!    are certain. Many files share the bytes.
+//! 2. A later record of a large file that does not fit is an error of the scan, with its position.
+//! 3. Files are pieces of one table. Their records have a key in common, unless they are united by
+//!    name. A column holds the values of all files.
 
 use std::sync::Arc;
 
@@ -20,33 +20,33 @@ use crate::files::glob::Found;
 use crate::files::{Format, Union, agree};
 use crate::{Error, ErrorKind, Result};
 
-/// Bytes of a file that are looked at, without its compression.
+/// The number of bytes of a file that are sampled, after decompression.
 const SAMPLE_BYTES: u64 = 8 << 20;
-/// At least of each of many files.
+/// The minimum of each file, if there are many.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Rows that are looked at unless they are very long.
+/// The minimum number of sampled rows, unless they are very long.
 const SAMPLE_ROWS: u64 = 20_480;
-/// So many times as many bytes for the sake of rows.
+/// The maximum factor by which the sample grows to reach that number of rows.
 const LONG_ROWS: u64 = 4;
 
-/// How much of each file is looked at.
+/// The amount of each file that is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// Its first records.
+    /// The first records.
     First,
-    /// So many records.
+    /// This number of records.
     Records(u64),
-    /// All of it.
+    /// The whole file.
     All,
 }
 
 impl Sample {
-    /// What the option `sample_size` says, which is negative for all.
+    /// Interprets the option `sample_size`; a negative value means all.
     pub fn of(size: Option<i64>) -> Self {
         size.map_or(Self::First, |size| u64::try_from(size).map_or(Self::All, Self::Records))
     }
 
-    /// Whether more than this is looked at of a file, of which so many bytes are by default.
+    /// Returns whether a file must be sampled further. `bytes` is the default sample size.
     fn wants_more(self, looked: u64, records: u64, bytes: u64) -> bool {
         match self {
             Self::First => looked < bytes || (records < SAMPLE_ROWS && looked < bytes * LONG_ROWS),
@@ -56,14 +56,14 @@ impl Sample {
     }
 }
 
-/// What was seen of a file.
+/// The result of sampling a file.
 struct Seen {
     shape: Shape,
-    /// There is text in it.
+    /// True if the file contains text.
     has_text: bool,
 }
 
-/// The columns of files. Blocks.
+/// Plans the columns of files. Blocks.
 pub(super) fn plan(opened: &Opened, files: &[Found], sample: Sample, union: Union) -> Result<JsonPlan> {
     let bytes = (SAMPLE_BYTES / files.len().max(1) as u64).max(LEAST_BYTES);
     let (mut shape, mut has_text) = (Shape::default(), false);
@@ -98,7 +98,7 @@ pub(super) fn plan(opened: &Opened, files: &[Found], sample: Sample, union: Unio
     Ok(JsonPlan::of(&shape))
 }
 
-/// Looks at the first records of a file, some chunks at a time.
+/// Samples the first records of a file, several chunks at a time.
 fn look(opened: &Opened, file: &Found, sample: Sample, bytes: u64) -> std::result::Result<Seen, Fault> {
     let mut seen = Seen { shape: Shape::default(), has_text: false };
     let mut chunks = opened.chunks(&file.name, &file.path)?;
@@ -129,7 +129,7 @@ fn look(opened: &Opened, file: &Found, sample: Sample, bytes: u64) -> std::resul
 
 type Looked = std::result::Result<(Shape, Option<Resume>), Fault>;
 
-/// The shapes of chunks, a thread for each.
+/// Returns the shapes of chunks, with one thread for each.
 fn shapes(round: &[Chunk]) -> Vec<Looked> {
     let look = |chunk: &Chunk| -> Looked {
         let mut shape = Shape::default();

@@ -1,11 +1,13 @@
-//! The types of a file's values, by what its first records hold.
+//! Inference of the types of a file's values from its first records.
 //!
-//! 1. A [`Shape`] counts what was seen at a place of a document: it never forgets, and merges with that of other records.
-//! 2. [`Shape::kind`] is the narrowest type that holds all of it without loss: integers are BIGINT, then DECIMAL(38,0), then
-//!    their text; with fractions among them DOUBLE; strings that are all dates or timestamps are those. Values of several
-//!    types are JSON text. Arrays are lists, objects are structs, in the order in which their keys came first.
-//! 3. Objects whose keys are values rather than names are maps: those without any key, those of which most lack most keys,
-//!    and those of many keys with values of one type.
+//! 1. A [`Shape`] accumulates the values at a place of a document. It never forgets, and merges
+//!    with that of other records.
+//! 2. [`Shape::kind`] is the narrowest type that holds all of them without loss. Integers are
+//!    BIGINT, then DECIMAL(38,0), then their text. With fractions among them they are DOUBLE.
+//!    Strings that are all dates or timestamps have that type. Values of several types are JSON
+//!    text. Arrays are lists. Objects are structs, in the order of the first occurrence of keys.
+//! 3. Objects whose keys are values rather than names are maps. These are objects without any key,
+//!    objects most of which lack most keys, and objects of many keys with values of one type.
 
 use std::collections::HashMap;
 
@@ -18,19 +20,19 @@ use super::moment::Moment;
 use super::parser::{Found, Json, Key};
 use super::walk::Records;
 
-/// Values that are nested deeper than this are JSON text.
+/// The maximum nesting depth of types. Deeper values are JSON text.
 const MAX_TYPE_DEPTH: usize = 32;
-/// Arrays and objects within each other that are followed.
+/// The maximum nesting depth of arrays and objects.
 pub(super) const MAX_DEPTH: usize = 200;
-/// The share of objects that have a key, on average, below which keys are values.
+/// The average share of objects that have a key, below which keys are values.
 const LEAST_SHARE: f64 = 0.1;
-/// So many keys with values of one type are values.
+/// The number of keys with values of one type from which keys are values.
 const MANY_KEYS: usize = 200;
 
-/// What was seen at a place.
+/// A summary of the values at a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
-    /// Values, NULL among them.
+    /// The number of values, including NULL.
     values: u64,
     nulls: u64,
     booleans: bool,
@@ -57,11 +59,11 @@ struct Strings {
     has_local: bool,
     has_moment: bool,
     has_nanos: bool,
-    /// In a year that nanoseconds since 1970 do not reach.
+    /// True if a year is beyond the range of nanoseconds since 1970.
     is_beyond_nanos: bool,
 }
 
-/// The keys of objects, as they came first.
+/// The keys of objects, in the order of their first occurrence.
 #[derive(Clone, Debug, Default)]
 struct Keys {
     names: Vec<Key>,
@@ -70,7 +72,7 @@ struct Keys {
 }
 
 impl Shape {
-    /// Takes a value.
+    /// Adds a value.
     pub fn see(&mut self, json: &mut Json<'_>, peek: Peek, depth: usize) -> Result<(), Problem> {
         self.values += 1;
         match peek {
@@ -98,7 +100,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes what another has seen.
+    /// Adds the values of another shape.
     pub fn merge(&mut self, other: Self) {
         self.values += other.values;
         self.nulls += other.nulls;
@@ -117,27 +119,27 @@ impl Shape {
         }
     }
 
-    /// Whether there were no values.
+    /// Returns whether there were no values.
     pub fn is_empty(&self) -> bool {
         self.values == 0
     }
 
-    /// How many records there were.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.values
     }
 
-    /// The names and types of columns, if all records are objects with columns for keys.
+    /// Returns the names and types of columns, if all records are objects whose keys are columns.
     pub fn columns(&self) -> Option<Vec<(String, Kind)>> {
         let keys = self.object.as_ref().filter(|_| self.types() == 1)?;
         let is_one = self.values - self.nulls == 1;
-        // Of many records a table of many columns of one type is more likely than a map.
+        // For many records a table of many columns of one type is more likely than a map.
         let is_map =
             keys.is_map(self.values - self.nulls, 1) && (is_one || keys.is_scattered(self.values - self.nulls));
         (!is_map).then(|| keys.kinds(1))
     }
 
-    /// The type that holds every value.
+    /// Returns the type that holds every value.
     pub fn kind(&self) -> Kind {
         self.kind_at(0)
     }
@@ -156,7 +158,7 @@ impl Shape {
             Self { numbers, .. } if numbers.are_there => numbers.kind(),
             Self { strings, .. } if strings.are_there => strings.kind(),
             _ if depth >= MAX_TYPE_DEPTH => Kind::Json,
-            // Of empty lists nothing is known.
+            // Empty lists do not determine the type of their elements.
             Self { list: Some(element), .. } => Kind::List(Box::new(element.element_kind(depth + 1))),
             Self { object: Some(keys), .. } => match keys.is_map(self.values - self.nulls, depth + 1) {
                 true => Kind::Map(Box::new(keys.merged().element_kind(depth + 1))),
@@ -176,7 +178,7 @@ impl Records for Shape {
         self.see(json, peek, 0)
     }
 
-    /// Half a record has shown what the whole one will show again.
+    /// An incomplete record is harmless: the complete one repeats its values.
     fn forget(&mut self) {}
 }
 
@@ -186,7 +188,7 @@ impl Numbers {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         if !digits.iter().all(u8::is_ascii_digit) {
             self.has_fraction = true;
-            // NaN and infinities are written as such.
+            // NaN and infinities are written as words.
             self.is_beyond_double |= digits.iter().any(|byte| matches!(byte, b'e' | b'E'))
                 && std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok_and(f64::is_infinite));
             return;
@@ -255,7 +257,7 @@ impl Strings {
             Self { has_text: true, .. } => Kind::Text,
             // No type holds both.
             Self { has_nanos: true, is_beyond_nanos: true, .. } => Kind::Text,
-            // A date beside moments would be one in a zone that nothing says.
+            // A date beside moments would have an unknown zone.
             Self { has_moment: true, has_date: false, has_local: false, .. } => {
                 Kind::Timestamp { unit, has_zone: true }
             }
@@ -285,7 +287,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The place of a key.
+    /// Returns the place of a key, and adds the key if it is new.
     fn place(&mut self, key: &str) -> usize {
         if let Some(at) = self.places.get(key) {
             return *at;
@@ -309,14 +311,14 @@ impl Keys {
         self.names.iter().zip(&self.shapes).map(|(key, shape)| (key.name().to_string(), shape.kind_at(depth))).collect()
     }
 
-    /// The values of all keys as if they were one's.
+    /// Merges the values of all keys into one shape.
     fn merged(&self) -> Shape {
         let mut merged = Shape::default();
         self.shapes.iter().for_each(|shape| merged.merge(shape.clone()));
         merged
     }
 
-    /// Whether most of so many objects lack most keys.
+    /// Returns whether most of `objects` objects lack most keys.
     fn is_scattered(&self, objects: u64) -> bool {
         let share = |shape: &Shape| shape.values as f64 / objects.max(1) as f64;
         let shares: f64 = self.shapes.iter().map(share).sum();
@@ -327,7 +329,8 @@ impl Keys {
         self.is_scattered(objects) || (self.names.len() >= MANY_KEYS && self.is_of_one_type(depth))
     }
 
-    /// Whether all values could be one's, and objects among them have most of each other's keys.
+    /// Returns whether all values could belong to one key. Objects among them must have most of
+    /// each other's keys.
     fn is_of_one_type(&self, depth: usize) -> bool {
         let merged = self.merged();
         if merged.types() > 1 || merged.kind_at(depth) == Kind::Json {

@@ -1,4 +1,4 @@
-//! Files as rows, however they are cut into chunks.
+//! Rows are the same for every division into chunks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use crate::files::Limits;
 
 const PLAIN: FileCompressionType = FileCompressionType::UNCOMPRESSED;
 
-/// The types of columns and the rows, a line each, or the message of the error.
+/// Returns the types of columns and the rows, a line each, or the message of the error.
 fn read(text: &[u8], chunk_bytes: usize) -> Result<Vec<String>, String> {
     let fault = |fault: Fault| fault.into_error("x.json", Types::Guessed).message().to_string();
     let file = || Box::new(Cursor::new(text.to_vec()));
@@ -64,7 +64,7 @@ fn rows_are_the_same_however_the_file_is_cut() {
         ("{\"a\":1}\n{\"a\":2.5}\n", &["a Float64", "1.0", "2.5"][..]),
         ("[{\"a\":1},{\"a\":2,\"b\":\"x\"}]", &["a Int64, b Utf8", "1|NULL", "2|x"]),
         ("{\n\"a\":1\n}\n{\"a\":2}", &["a Int64", "1", "2"]),
-        // Lines at first, and then not.
+        // Lines at first, then other values.
         ("{\"a\":1}\n{\n\"a\":2}\n[\n{\"a\":3}]", &["json Utf8", "{\"a\":1}", "{\"a\":2}", "[{\"a\":3}]"]),
         ("[{\"a\":1}]\n[{\"a\":2},\n{\"a\":3}]\n", &["a Int64", "1", "2", "3"]),
         ("{\"a\":1}{\"a\":2} {\"a\":3}", &["a Int64", "1", "2", "3"]),
@@ -92,8 +92,8 @@ fn rows_are_the_same_however_the_file_is_cut() {
             "{\"a\":\"2024-01-02 00:00:00.123456789\"}\n{\"a\":\"2262-04-11 00:00:00\"}",
             &["a Timestamp(ns)", "2024-01-02T00:00:00.123456789", "2262-04-11T00:00:00"],
         ),
-        // Nanoseconds do not reach so far, in whatever order, as a date, with an offset, or in a
-        // list.
+        // The range of nanoseconds does not include these, in any order, as a date, with an offset,
+        // or in a list.
         (
             "{\"a\":\"2024-01-02 00:00:00.123456789\"}\n{\"a\":\"2400-01-01 00:00:00\"}",
             &["a Utf8", "2024-01-02 00:00:00.123456789", "2400-01-01 00:00:00"],
@@ -110,7 +110,7 @@ fn rows_are_the_same_however_the_file_is_cut() {
         ("[ ]", &["json Utf8"]),
         ("\u{feff}{\"a\":\"é]}\"}", &["a Utf8", "é]}"]),
     ] {
-        // What the layout of a file is taken from is not cut.
+        // The prefix that determines the layout of a file is never divided.
         for chunk_bytes in [8, 9, 11, 16, 1 << 20] {
             assert_eq!(read(text.as_bytes(), chunk_bytes).unwrap(), expected, "{text}: {chunk_bytes}");
         }
@@ -138,11 +138,11 @@ fn keys_that_are_values_are_maps() {
     assert!(read(lines(5).as_bytes(), 1 << 20).unwrap()[0].starts_with("x Struct"));
     let map = read(lines(20).as_bytes(), 1 << 20).unwrap();
     assert!(map[0].starts_with("x Map") && map[3] == "{k2: 2}", "{map:?}");
-    // One object of many keys is a map, many objects of many keys are a table.
+    // One object of many keys is a map; many objects of many keys are a table.
     let wide = format!("{{{}}}\n", (0..300).map(|at| format!("\"k{at}\":{at}")).collect::<Vec<_>>().join(","));
     assert!(read(wide.as_bytes(), 1 << 20).unwrap()[0].starts_with("json Map"));
     assert!(read(wide.repeat(2).as_bytes(), 1 << 20).unwrap()[0].starts_with("k0 Int64, k1"));
-    // Of a key that an object has twice the last value holds.
+    // For a duplicate key the last value is kept.
     let twice = lines(20) + "{\"x\":{\"a\":1,\"b\":2,\"a\":3}}\n";
     assert_eq!(read(twice.as_bytes(), 1 << 20).unwrap()[21], "{b: 2, a: 3}");
 }

@@ -1,5 +1,5 @@
-//! A JSON value as text again: without blanks, numbers with the digits that they have, strings with no escapes but those
-//! that they need.
+//! A JSON value as normalized text: without blanks, numbers with their original digits, strings
+//! with only the necessary escapes.
 
 use jiter::Peek;
 

@@ -1,12 +1,15 @@
-//! Rows as JSON objects in which no value is another one than in its column: for `COPY .. TO` and for whatever shows rows.
+//! Rows as JSON objects, with exact values, for `COPY .. TO` and for clients that show rows.
 //!
-//! - NULL is `null`, and its name is there: a column without values stays a column, and a map keeps its keys.
-//! - Numbers have all their digits. NaN and the infinities are as [`NonFinite`] says.
-//! - Bytes and intervals are the texts that a cast to VARCHAR writes; a map is an object, whatever its keys are.
+//! - NULL is `null`, with its name: a column without values stays a column, and a map keeps its
+//!   keys.
+//! - Numbers have all their digits. NaN and the infinities are written according to [`NonFinite`].
+//! - Bytes and intervals are the strings that a cast to VARCHAR writes. A map is an object,
+//!   whatever its keys are.
 //! - A value that has no text is an error.
 //!
-//! arrow-json 59.3 writes `null` for NaN (apache/arrow-rs#3731), leaves out a map's keys whose value is NULL, refuses maps whose keys are no texts, and
-//! writes an error's message in place of a date that is out of its calendar.
+//! arrow-json 59.3 writes `null` for NaN (apache/arrow-rs#3731), omits a map's keys whose value is
+//! NULL, and refuses maps whose keys are not strings. It writes an error message in place of a date
+//! that is out of its calendar.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,21 +24,22 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::pg_types::column_text::texts_of_any;
 
-/// How NaN and the infinities are written, which are no numbers of JSON.
+/// The representation of NaN and the infinities, which are not JSON numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NonFinite {
-    /// `NaN`, `Infinity`, `-Infinity`: the words that Python and DuckDB write, and that are read as numbers.
+    /// `NaN`, `Infinity`, `-Infinity`: the words that Python and DuckDB write, and that are read as
+    /// numbers.
     Words,
-    /// The texts that PostgreSQL writes, in quotes, which every reader of JSON takes.
+    /// The strings that PostgreSQL writes, in quotes, which every JSON reader accepts.
     Texts,
 }
 
-/// What writes rows that every reader of JSON takes.
+/// Returns a writer of rows that every JSON reader accepts.
 pub fn writer() -> WriterBuilder {
     writer_with(NonFinite::Texts)
 }
 
-/// What writes rows.
+/// Returns a writer of rows.
 pub(super) fn writer_with(non_finite: NonFinite) -> WriterBuilder {
     WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(Values { non_finite }))
 }
@@ -77,7 +81,8 @@ impl<T: ArrowPrimitiveType<Native: Into<f64> + std::fmt::Debug>> Encoder for Flo
             wide if wide.is_nan() => "NaN",
             f64::INFINITY => "Infinity",
             f64::NEG_INFINITY => "-Infinity",
-            // The shortest digits that are this number, with a fraction or an exponent: it is no integer's.
+            // The shortest digits that round-trip, with a fraction or an exponent to distinguish
+            // the value from an integer.
             _ => return put(out, format_args!("{value:?}")),
         };
         match self.1 {
@@ -87,7 +92,7 @@ impl<T: ArrowPrimitiveType<Native: Into<f64> + std::fmt::Debug>> Encoder for Flo
     }
 }
 
-/// Bytes in memory take everything.
+/// A write to a buffer in memory cannot fail.
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
@@ -104,7 +109,7 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
     let _ = serde_json::to_writer(out, text);
 }
 
-/// As a cast to VARCHAR writes them.
+/// Returns the strings that a cast to VARCHAR writes.
 fn written(array: &dyn Array) -> Result<StringArray, ArrowError> {
     let array: ArrayRef = make_array(array.to_data());
     let texts = texts_of_any(&array, None).map_err(|e| ArrowError::ExternalError(Box::new(e)))?;
@@ -112,7 +117,7 @@ fn written(array: &dyn Array) -> Result<StringArray, ArrowError> {
     Ok(texts.as_string::<i32>().clone())
 }
 
-/// As ISO 8601 has them.
+/// Returns the ISO 8601 forms.
 fn formatted(array: &dyn Array) -> Result<StringArray, ArrowError> {
     let options = FormatOptions::new().with_display_error(false);
     let formatter = ArrayFormatter::try_new(array, &options)?;

@@ -1,6 +1,6 @@
 //! The records of a chunk, one by one.
 //!
-//! The parser reads values; the walk holds the grammar above them: values one after another, and
+//! The parser reads values. The walk implements the grammar above them: consecutive values, and
 //! arrays whose elements are records. A chunk may begin and end within such an array.
 
 use jiter::{JiterResult, Peek};
@@ -10,19 +10,20 @@ use super::parser::Json;
 use super::records::{Arrays, Chunk, Cut, Place, Resume};
 use crate::files::utf8;
 
-/// Takes records.
+/// A consumer of records.
 pub(super) trait Records {
-    /// A record, whose first byte is known.
+    /// Adds a record, whose first byte is known.
     fn record(&mut self, json: &mut Json<'_>, peek: Peek) -> Result<(), Problem>;
 
-    /// Forgets what it has of a record that was not whole.
+    /// Removes the data of an incomplete record.
     fn forget(&mut self);
 }
 
-/// Takes the records of a chunk. If its last one is not whole, because the cut was a mistake, gives where it begins.
+/// Passes the records of a chunk to a consumer. If the last one is incomplete because the division
+/// was wrong, returns its start.
 pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<Resume>, Fault> {
-    // All of it at once: the parser then takes letters as they are, and does not look at what is
-    // skipped.
+    // The whole chunk is validated at once. The parser then takes characters as they are, and does
+    // not check skipped text.
     let text = utf8(&chunk.bytes)
         .map_err(|valid| Fault::NotUtf8 { position: chunk.position.behind(&chunk.bytes[..valid]) })?;
     let mut walk = Walk { json: Json::new(text), place: chunk.place, begins: 0 };
@@ -34,7 +35,7 @@ pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<R
     if !is_cut || chunk.is_last {
         return Err(problem.within(&chunk.bytes, chunk.position));
     }
-    // Between two elements of an array there is a cut.
+    // Between two elements of an array a chunk may end.
     if walk.place == Place::BehindElement && chunk.bytes[walk.begins..].iter().all(u8::is_ascii_whitespace) {
         if chunk.cut == Cut::Brackets {
             return Ok(None);
@@ -50,13 +51,14 @@ pub(super) fn walk(chunk: &Chunk, records: &mut impl Records) -> Result<Option<R
 
 struct Walk<'a> {
     json: Json<'a>,
-    /// Where the walk is, as of `begins`: behind the last whole record.
+    /// The grammatical position at `begins`.
     place: Place,
+    /// The end of the last whole record.
     begins: usize,
 }
 
 impl Walk<'_> {
-    /// To the end of the chunk, which is one of the text only between top-level values.
+    /// Walks to the end of the chunk. The end of the text is valid only between top-level values.
     fn all(&mut self, arrays: Arrays, records: &mut impl Records) -> Result<(), Problem> {
         loop {
             match self.place {
@@ -78,7 +80,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Elements of an array up to its end.
+    /// Passes the elements of an array up to its end.
     fn elements(&mut self, first: JiterResult<Option<Peek>>, records: &mut impl Records) -> Result<(), Problem> {
         let mut next = first?;
         while let Some(peek) = next {

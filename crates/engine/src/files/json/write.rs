@@ -1,13 +1,16 @@
-//! Rows as JSON: an object a line, every value as [the reader](super) reads it back.
+//! Rows as JSON, one object per line. [The reader](super) reads every value back unchanged.
 //!
-//! DataFusion's writer (55.2.0) leaves keys of NULL out, writes `null` for NaN and infinities, `"ERROR: .."` for a date that
-//! cannot be written, and nothing at all for no rows, which no reader takes for a table. Here:
+//! DataFusion's writer (55.2.0) omits keys of NULL, and writes `null` for NaN and infinities. It
+//! writes `"ERROR: .."` for a date that cannot be written. For no rows it writes nothing, which no
+//! reader accepts as a table. The rules here are:
 //!
-//! 1. Values are written as [`super::values`] has them, NULL among them: a column is one of the file, whatever its values are.
-//! 2. NaN and infinities are the words that Python and DuckDB write: `NaN`, `Infinity`, `-Infinity`.
+//! 1. Values, including NULL, are written by [`super::values`]: a column is in the file, whatever
+//!    its values are.
+//! 2. NaN and infinities are the words that Python and DuckDB write: `NaN`, `Infinity`,
+//!    `-Infinity`.
 //! 3. Dates and timestamps before the year 1 and after 9999 are the strings that a cast to VARCHAR
 //!    writes, which COPY FROM reads.
-//! 4. No rows are the array `[]`.
+//! 4. A result without rows is the array `[]`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,7 +44,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use super::values::{NonFinite, writer_with};
 use crate::pg_types::column_text::rows_with_far_texts;
 
-/// Has COPY write JSON as it is written here.
+/// Registers this writer for COPY.
 pub(crate) fn configure(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let formats = builder.file_formats().get_or_insert_default();
     let factory = Factory(JsonFormatFactory::new());
@@ -188,7 +191,7 @@ impl FileSink for Sink {
     }
 }
 
-/// The batches that have rows, or one without any.
+/// Returns the batches that have rows, or one without any.
 fn never_empty(data: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let schema = data.schema();
     let none = RecordBatch::new_empty(Arc::clone(&schema));
@@ -203,7 +206,7 @@ fn never_empty(data: SendableRecordBatchStream) -> SendableRecordBatchStream {
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.boxed()))
 }
 
-/// Writes an object a line.
+/// Writes one object per line.
 struct Lines;
 
 impl BatchSerializer for Lines {
