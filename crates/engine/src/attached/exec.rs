@@ -1,4 +1,5 @@
-//! The scan of a table of an attached database: each partition has a connection, and every so many-th part of the table.
+//! The scan of a table of an attached database. Each partition has one connection, and reads every
+//! n-th part of the table, where n is the number of partitions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use onehop_postgres::{Pages, Reader, Selection, Table, View};
 use crate::Result;
 use crate::query::Query;
 
-/// The scan.
+/// The scan operator.
 #[derive(Debug)]
 pub(super) struct AttachedExec {
     view: Arc<View>,
@@ -78,12 +79,12 @@ impl DisplayAs for AttachedExec {
     }
 }
 
-/// One partition, as it goes on.
+/// The state of one partition.
 struct Reading {
     view: Arc<View>,
     table: Arc<Table>,
     selection: Selection,
-    /// Those that are left, the next one last.
+    /// The remaining parts, the next one last.
     parts: Vec<Pages>,
     course: Course,
     query: Option<Arc<Query>>,
@@ -134,7 +135,7 @@ impl Reading {
         }
     }
 
-    /// Counts what came.
+    /// Counts the received bytes.
     fn count(&mut self, reader: &Reader) {
         let bytes = usize::try_from(reader.received() - self.received).unwrap_or(usize::MAX);
         self.received = reader.received();

@@ -1,10 +1,11 @@
-//! Conditions as PostgreSQL has them: those that it answers as we do, or with more rows.
+//! Translation of conditions to PostgreSQL. A translated condition has the same result there, or
+//! accepts more rows.
 //!
-//! - Whole numbers, decimals, dates, timestamps and truth values compare the same everywhere. Doubles do not: what is smaller than
-//!   zero, and whether zeros are equal, differs.
-//! - Texts are equal if their bytes are, except under collations that say otherwise; their order is that of their bytes only where it
-//!   is said to be, `COLLATE "C"`.
-//! - Whatever else there is in a condition makes all of it ours, but of one with AND the parts that are not.
+//! - Integers, decimals, dates, timestamps and booleans compare identically. Doubles do not:
+//!   comparisons below zero, and the equality of zeros, differ.
+//! - Strings are equal if their bytes are, except under nondeterministic collations. Their order is
+//!   that of their bytes only under `COLLATE "C"`.
+//! - A condition with any other element is not translated. The other parts of a conjunction are.
 
 use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType};
 use datafusion::common::{Column, ScalarValue};
@@ -12,7 +13,8 @@ use datafusion::logical_expr::expr::{Between, InList, Like};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use onehop_postgres::Table;
 
-/// What PostgreSQL is to be asked; it may say yes to more rows than the condition does. `None` if there is nothing to ask.
+/// Translates a condition. PostgreSQL may accept more rows than the condition does. `None` if no
+/// part can be translated.
 pub(super) fn sql(expr: &Expr, table: &Table) -> Option<String> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
@@ -25,7 +27,8 @@ pub(super) fn sql(expr: &Expr, table: &Table) -> Option<String> {
     }
 }
 
-/// The same, of a condition that PostgreSQL answers exactly as we do: what is negated may not be wider.
+/// Translates a condition that PostgreSQL evaluates exactly as Onehop does. A negated condition
+/// must not accept more rows.
 fn exact(expr: &Expr, table: &Table) -> Option<String> {
     Some(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
@@ -59,7 +62,7 @@ fn exact(expr: &Expr, table: &Table) -> Option<String> {
         Expr::Like(Like { negated, expr, pattern, escape_char: None, case_insensitive: false }) => {
             let operand = Operand::of(expr, table)?;
             let is_text = operand.kind == Kind::Text;
-            // What a backslash does before other letters than these, engines disagree on.
+            // Engines disagree on a backslash before other characters than these.
             let pattern = operand.literal(pattern).filter(|pattern| is_text && !pattern.contains('\\'))?;
             format!("({} COLLATE \"C\"{} LIKE {pattern})", operand.sql, if *negated { " NOT" } else { "" })
         }
@@ -67,7 +70,7 @@ fn exact(expr: &Expr, table: &Table) -> Option<String> {
     })
 }
 
-/// What literals a column is compared with.
+/// The kind of literals that a column is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Truth,
@@ -76,7 +79,7 @@ enum Kind {
     Timestamp,
     TimestampTz,
     Text,
-    /// Nothing that could be said of it.
+    /// A type that cannot be compared.
     Other,
 }
 
@@ -104,7 +107,7 @@ impl Operand {
         Some(Self { sql: table.sql_of(at).ok()?, kind, is_deterministic: table.columns[at].is_deterministic })
     }
 
-    /// Whether equality means what it means here.
+    /// Returns `Some` if equality is the same here and in PostgreSQL.
     fn may_equal(&self) -> Option<()> {
         (self.kind != Kind::Other && (self.kind != Kind::Text || self.is_deterministic)).then_some(())
     }
@@ -126,7 +129,7 @@ impl Operand {
         }
     }
 
-    /// A literal of the column's kind.
+    /// Translates a literal of the column's kind.
     fn literal(&self, expr: &Expr) -> Option<String> {
         let Expr::Literal(value, _) = expr else { return None };
         if value.is_null() {
@@ -155,7 +158,8 @@ impl Operand {
     }
 }
 
-/// A text as a literal, whatever `standard_conforming_strings` says; one with a zero byte PostgreSQL cannot have.
+/// Returns a string as a literal, independent of `standard_conforming_strings`. `None` if it has a
+/// zero byte, which PostgreSQL does not support.
 fn quoted(text: &str) -> Option<String> {
     if text.contains('\0') {
         return None;
@@ -181,17 +185,17 @@ fn number(value: &ScalarValue) -> Option<String> {
         ScalarValue::Decimal256(Some(n), precision, scale) => Decimal256Type::format_decimal(*n, *precision, *scale),
         _ => return None,
     };
-    // The sign is no part of a number there, and binds less than a cast does.
+    // In PostgreSQL the sign is not part of a number, and binds weaker than a cast.
     Some(if text.starts_with('-') { format!("({text})") } else { text })
 }
 
-/// A day of the years 1 to 9999, which everybody writes the same.
+/// Returns a day of the years 1 to 9999, whose notation is unambiguous.
 fn date(day: i32) -> Option<String> {
     let (year, month, day) = onehop_pipeline::bind::civil(day.into());
     (1..=9999).contains(&year).then(|| format!("{year:04}-{month:02}-{day:02}"))
 }
 
-/// A moment in whole microseconds.
+/// Returns a moment in whole microseconds.
 fn moment(value: &ScalarValue, has_zone: bool) -> Option<String> {
     const DAY: i64 = 86_400_000_000;
     let (micros, zone) = match value {
@@ -201,7 +205,7 @@ fn moment(value: &ScalarValue, has_zone: bool) -> Option<String> {
         ScalarValue::TimestampNanosecond(Some(n), zone) if n % 1000 == 0 => (n / 1000, zone),
         _ => return None,
     };
-    // Of one with a zone, this is the time in UTC.
+    // For a value with a zone, this is the time in UTC.
     if zone.is_some() != has_zone {
         return None;
     }

@@ -1,12 +1,16 @@
-//! PostgreSQL databases that a session has attached: their tables by name, `pg.schema.table`, or `pg.table` of the schema `public`.
+//! PostgreSQL databases that a session has attached. Their tables have names `pg.schema.table`, or
+//! `pg.table` in the schema `public`.
 //!
 //! ```text
-//! a name ── Schema::table ──► View of the statement ── Table ──► AttachedTable ── scan ──► AttachedExec
-//!           (onehop-postgres)  one for each database                 filters that PostgreSQL    a connection for each thread,
-//!                              that it names                         can answer as we would     a range of pages at a time
+//! a name ─ Schema::table ─► View of the statement ─ Table ─► AttachedTable ─ scan ─► AttachedExec
+//!          (onehop-postgres)  one for each database          filters that are safe   a connection
+//!                             in the statement               to push to PostgreSQL   per thread
 //! ```
-//! - All that a statement reads of a database is of one moment: the view is the statement's, and ends with it.
-//! - What a filter leaves is filtered again here. PostgreSQL is only given those that it answers as we do ([`filters`]).
+//! - A statement reads a consistent snapshot of each database. The view belongs to the statement,
+//!   and ends with it.
+//! - A thread reads one range of pages at a time.
+//! - Filters are applied again here. Only filters that PostgreSQL evaluates as Onehop does are sent
+//!   to it ([`filters`]).
 
 mod exec;
 mod filters;
@@ -25,10 +29,10 @@ use crate::error::Object;
 use crate::query::Query;
 use crate::{Error, ErrorKind};
 
-/// Databases by the names that the session has given them.
+/// The attached databases of a session by name.
 pub(crate) type Attached = BTreeMap<String, Arc<Server>>;
 
-/// The schema of names of two parts.
+/// The schema of two-part names.
 pub(crate) const SCHEMA: &str = "public";
 
 /// A database, for one statement.
@@ -39,7 +43,8 @@ pub(crate) struct AttachedCatalog {
     pub query: Option<Arc<Query>>,
 }
 
-/// A schema of it, of whatever name: whether it is there is seen when something in it is asked for.
+/// A schema of the database. Any name is accepted: its existence is checked when a table in it is
+/// resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct AttachedSchema {
     of: AttachedCatalog,
@@ -47,14 +52,15 @@ pub(crate) struct AttachedSchema {
 }
 
 impl AttachedCatalog {
-    /// A schema by its name.
+    /// Returns a schema by name.
     pub fn schema_named(&self, name: &str) -> Arc<dyn SchemaProvider> {
         Arc::new(AttachedSchema { of: self.clone(), name: name.into() })
     }
 }
 
 impl CatalogProvider for AttachedCatalog {
-    /// Lists are of what is here; the other database has lists of its own, `pg.information_schema.tables`.
+    /// Lists contain the objects of this database. The attached one has its own lists,
+    /// `pg.information_schema.tables`.
     fn schema_names(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! A table of an attached database, as statements see it.
+//! A table of an attached database, as a table provider.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::exec::AttachedExec;
 use super::filters;
 use crate::Error;
 
-/// Pages of a part: 16 MiB of PostgreSQL's usual size.
+/// The number of pages of a part: 16 MiB with PostgreSQL's usual page size.
 const PART_PAGES: u64 = 2048;
 
-/// The table, as a statement's view has it.
+/// A table in the view of a statement.
 #[derive(Debug)]
 pub(super) struct AttachedTable {
     view: Arc<View>,
@@ -62,14 +62,14 @@ impl TableProvider for AttachedTable {
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.table.columns.len()).collect());
-        // Before anything runs.
+        // Unsupported columns fail before execution.
         columns.iter().try_for_each(|column| self.table.sql_of(*column).map(drop)).map_err(Error::from)?;
         let conditions: Vec<String> = filters.iter().filter_map(|filter| filters::sql(filter, &self.table)).collect();
         let condition = (!conditions.is_empty()).then(|| conditions.join(" AND "));
         let limit = limit.and_then(|limit| u64::try_from(limit).ok());
         let parts = Pages::of(&self.table, self.view.version(), PART_PAGES);
         let partitions = match limit {
-            // One connection has them sooner than several are there.
+            // One connection returns these rows before several would be established.
             Some(_) => 1,
             None => parts.len().min(state.config().target_partitions()).max(1),
         };

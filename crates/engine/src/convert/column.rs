@@ -23,7 +23,7 @@ use crate::pg_types::zone::Zone;
 use crate::pg_types::{bytea, interval_text};
 use crate::{Error, ErrorKind};
 
-/// What becomes of a string that is no value of the type.
+/// The treatment of a string that is not a value of the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnError {
     /// The conversion fails.
@@ -32,14 +32,15 @@ pub enum OnError {
     Null,
 }
 
-/// Makes a column of strings one of typed values.
+/// Converts a column of strings to typed values.
 ///
 /// # Errors
-/// A string is no value of the type, and `on_error` says that this fails; or the type is one that strings are not read as.
+/// A string is not a value of the type, and `on_error` is [`OnError::Fail`]; or strings cannot be
+/// converted to the type.
 pub fn parse_column(strings: &ArrayRef, target: &DataType, zone: Zone, on_error: OnError) -> Result<ArrayRef, Error> {
     if let DataType::Dictionary(..) = strings.data_type() {
         let dictionary = strings.as_any_dictionary();
-        // Values that no row has may be anything.
+        // Dictionary values that no row refers to may be invalid.
         let values = parse_column(dictionary.values(), target, zone, OnError::Null)?;
         let parsed = take(&values, dictionary.keys(), None)?;
         return match on_error == OnError::Fail && parsed.null_count() > strings.logical_null_count() {
@@ -57,10 +58,10 @@ pub fn parse_column(strings: &ArrayRef, target: &DataType, zone: Zone, on_error:
     Ok(parser.finish())
 }
 
-/// Makes a string a value of a type.
+/// Converts a string to a value of a type.
 ///
 /// # Errors
-/// It is none, or the type is one that strings are not read as.
+/// The string is not a value of the type, or strings cannot be converted to the type.
 pub fn parse_value(text: &str, target: &DataType, zone: Zone) -> Result<ScalarValue, Error> {
     let mut parser = ColumnParser::new(target, zone, 1).ok_or_else(|| unread(target))?;
     parser.extend(std::iter::once(Some(text)), OnError::Fail)?;
@@ -81,7 +82,7 @@ pub struct ColumnParser {
 
 type Primitive<T> = PrimitiveBuilder<T>;
 
-/// A builder for each type that strings are read as.
+/// A builder for each type that strings can be converted to.
 #[derive(Debug)]
 enum Values {
     Null(NullBuilder),
@@ -118,10 +119,10 @@ enum Values {
     Utf8View(StringViewBuilder),
 }
 
-/// Whether a timestamp is a moment.
+/// True if a timestamp has a time zone.
 type HasZone = bool;
 
-/// Runs an expression on the builder, whatever it is.
+/// Runs an expression on the builder of any variant.
 macro_rules! each {
     ($values:expr, $builder:ident => $run:expr) => {
         match $values {
@@ -161,13 +162,14 @@ macro_rules! each {
     };
 }
 
-/// A builder for values of exactly this type.
+/// Returns a builder for values of exactly this type.
 fn of<T: ArrowPrimitiveType>(target: &DataType, capacity: usize) -> Primitive<T> {
     PrimitiveBuilder::with_capacity(capacity).with_data_type(target.clone())
 }
 
 impl ColumnParser {
-    /// For strings without a zone in a session of this one; `None` if strings are not read as the type.
+    /// Creates a parser. Strings without a zone are in the zone of the session. `None` if strings
+    /// cannot be converted to the type.
     pub fn new(target: &DataType, zone: Zone, capacity: usize) -> Option<Self> {
         let values = match target {
             DataType::Null => Values::Null(NullBuilder::new()),
@@ -207,10 +209,10 @@ impl ColumnParser {
         Some(Self { target: target.clone(), zone, values })
     }
 
-    /// Appends the value that a string is.
+    /// Appends the value of a string.
     ///
     /// # Errors
-    /// It is none of the type; nothing is appended.
+    /// The string is not a value of the type. Nothing is appended.
     pub fn push(&mut self, text: &[u8]) -> Result<(), Misfit> {
         let zone = self.zone;
         let micros = |has_zone: HasZone| match has_zone {
@@ -271,7 +273,7 @@ impl ColumnParser {
         each!(&mut self.values, values => values.append_null());
     }
 
-    /// The column, and a new one begins.
+    /// Returns the column, and starts a new one.
     pub fn finish(&mut self) -> ArrayRef {
         each!(&mut self.values, values => Arc::new(values.finish()))
     }
@@ -299,7 +301,7 @@ impl ColumnParser {
     }
 }
 
-/// A time of day in units of so many microseconds.
+/// Returns a time of day in units of `each` microseconds.
 fn rounded_time(text: &[u8], each: i64) -> Result<i64, Misfit> {
     Ok((moment::time(text)? + each / 2) / each)
 }

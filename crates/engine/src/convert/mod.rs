@@ -1,12 +1,17 @@
-//! Strings to typed values: the one conversion of CAST, TRY_CAST, INSERT, COPY, CSV, JSON, directories' names and parameters.
+//! Conversion of strings to typed values. CAST, TRY_CAST, INSERT, COPY, CSV, JSON, directory names
+//! and parameters all use it.
 //!
-//! 1. [`ColumnParser`] appends one value per string to an array of a type; [`parse_column`] and [`parse_value`] drive it.
-//!    Scalars and columns run the same code, on bytes, without an allocation per value.
-//! 2. The forms are PostgreSQL's, of ISO dates; `docs/guide/sql.md` lists where DuckDB reads another value.
-//! 3. White space around a value counts for nothing. Text that is left over is an error, and so is a value out of range.
-//! 4. Decimals round half away from zero at the scale, fractions of seconds as PostgreSQL's do at the unit.
-//! 5. A timestamp with a time zone goes by the zone in its text, else by the session's. A timestamp without one takes the
-//!    time as it is written, whatever zone follows it.
+//! 1. [`ColumnParser`] appends one value per string to an array of a type. [`parse_column`] and
+//!    [`parse_value`] use it. Scalars and columns run the same code, on bytes, without an
+//!    allocation per value.
+//! 2. The forms are PostgreSQL's with ISO dates. `docs/guide/sql.md` lists the deviations from
+//!    DuckDB.
+//! 3. White space around a value is ignored. Remaining text is an error, and so is a value out of
+//!    range.
+//! 4. Decimals round half away from zero at the scale, fractions of seconds like PostgreSQL's at
+//!    the unit.
+//! 5. A timestamp with a time zone uses the zone in its text, or else the session's. A timestamp
+//!    without one takes the time as it is written, whatever zone follows it.
 
 mod column;
 mod moment;
@@ -21,25 +26,25 @@ use crate::error::shown;
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
-/// Why a string is no value of a type.
+/// The reason why a string is not a value of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// It is written in another way.
+    /// Its form is not that of the type.
     Form,
-    /// It is a value that the type has no room for.
+    /// Its value is out of range for the type.
     Range,
 }
 
-/// A string that is no value of its type.
+/// A string that is not a value of its type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConversionError {
     /// The row of the column.
     pub row: usize,
     /// The string.
     pub text: String,
-    /// The type that it is not of.
+    /// The intended type.
     pub target: DataType,
-    /// Why it is not.
+    /// The reason.
     pub misfit: Misfit,
 }
 
@@ -49,7 +54,7 @@ impl From<ConversionError> for Error {
     }
 }
 
-/// The error about a value that is `shown` so.
+/// Returns the error about a value, which the message shows as `shown`.
 pub(crate) fn misfit_error(shown: &str, target: &DataType, misfit: Misfit) -> Error {
     let name = sql_name(target);
     match (misfit, form_of(target)) {
@@ -66,7 +71,7 @@ pub(crate) fn misfit_error(shown: &str, target: &DataType, misfit: Misfit) -> Er
     }
 }
 
-/// How values of a type are written, where that is worth a hint.
+/// Returns the form of a type's values for a hint, and the rule that an invalid value breaks.
 fn form_of(target: &DataType) -> Option<(&'static str, Rule)> {
     match target {
         DataType::Date32 | DataType::Date64 => Some(("2020-12-31", Rule::Moment)),

@@ -1,8 +1,9 @@
-//! Dates, times and timestamps as they are written: `2024-02-29`, `2024/2/9 1:02`, `20240229T101112.5+02`, `44-03-15 BC` is none.
+//! Parsing of dates, times and timestamps: `2024-02-29`, `2024/2/9 1:02`, `20240229T101112.5+02`,
+//! but not `44-03-15 BC`.
 //!
-//! The year comes first, has three digits at least, and is followed by month and day with the same mark between them. A
-//! time has minutes; `24:00:00` and the second 60 belong to what comes next. Behind it stand, in any order and once each, AM
-//! or PM, a time zone, and AD or BC. A string that is a date alone means midnight.
+//! The year comes first and has at least three digits. Month and day follow, with the same
+//! separator. A time has minutes; `24:00:00` and the second 60 carry over. AM or PM, a time zone,
+//! and AD or BC may follow in any order, once each. A date alone means midnight.
 
 use super::Misfit;
 use super::Misfit::{Form, Range};
@@ -14,12 +15,12 @@ pub(super) const MICROS: i64 = 1_000_000;
 pub(super) const DAY_MICROS: i64 = DAY_SECONDS * MICROS;
 const DAY_SECONDS: i64 = 86_400;
 const HOUR: i64 = 3600;
-/// 2000-01-01, from which PostgreSQL counts, and so rounds.
+/// 2000-01-01, PostgreSQL's epoch, which determines its rounding.
 const EPOCH_2000_MICROS: i64 = 10_957 * DAY_MICROS;
 
-/// What a string says of a moment.
+/// A parsed timestamp.
 struct Moment {
-    /// Since 1970-01-01.
+    /// Days since 1970-01-01.
     days: i64,
     clock: Clock,
     zone: Option<Zone>,
@@ -29,19 +30,20 @@ struct Moment {
 #[derive(Clone, Copy, Default)]
 struct Clock {
     seconds: i64,
-    /// As PostgreSQL rounds them; as many as a second has, too.
+    /// The fraction in microseconds, rounded as in PostgreSQL. It may be a whole second.
     micros: i64,
-    /// All digits that nanoseconds have.
+    /// The fraction in nanoseconds.
     nanos: i64,
 }
 
-/// Days since 1970-01-01; a time and a zone behind the date are read, and count for nothing.
+/// Parses a date as days since 1970-01-01. A time and a zone after the date are parsed and ignored.
 pub(crate) fn date(text: &[u8]) -> Result<i32, Misfit> {
     let days = moment(trimmed(text))?.days;
     i32::try_from(days).ok().filter(|days| !is_infinite_date(*days)).ok_or(Range)
 }
 
-/// Microseconds of the day; a date before it and a zone behind it are read, and count for nothing.
+/// Parses microseconds of the day. A date before the time and a zone after it are parsed and
+/// ignored.
 pub(super) fn time(text: &[u8]) -> Result<i64, Misfit> {
     let text = trimmed(text);
     let time = match (text.first(), calendar_date(text)) {
@@ -59,25 +61,25 @@ pub(super) fn time(text: &[u8]) -> Result<i64, Misfit> {
     if micros > DAY_MICROS { Err(Range) } else { Ok(micros) }
 }
 
-/// Microseconds since 1970 began, as clocks show them: the zone counts for nothing.
+/// Parses local microseconds since 1970. The zone is ignored.
 pub(super) fn timestamp(text: &[u8]) -> Result<i64, Misfit> {
     let found = moment(trimmed(text))?;
     in_micros(&found)
 }
 
-/// Microseconds since 1970 began in UTC, of a time in its own zone, or in this one.
+/// Parses microseconds since 1970 in UTC, of a time in its own zone, or in `zone`.
 pub(super) fn timestamp_in_zone(text: &[u8], zone: Zone) -> Result<i64, Misfit> {
     let found = moment(trimmed(text))?;
     found.zone.unwrap_or(zone).moment(in_micros(&found)?).ok_or(Range)
 }
 
-/// As [`timestamp`], in nanoseconds.
+/// Like [`timestamp`], in nanoseconds.
 pub(super) fn timestamp_nanos(text: &[u8]) -> Result<i64, Misfit> {
     let found = moment(trimmed(text))?;
     in_nanos(&found, found.days * DAY_SECONDS + found.clock.seconds)
 }
 
-/// As [`timestamp_in_zone`], in nanoseconds.
+/// Like [`timestamp_in_zone`], in nanoseconds.
 pub(super) fn timestamp_nanos_in_zone(text: &[u8], zone: Zone) -> Result<i64, Misfit> {
     let found = moment(trimmed(text))?;
     let local = found.days * DAY_SECONDS + found.clock.seconds;
@@ -96,7 +98,8 @@ fn in_nanos(found: &Moment, seconds: i64) -> Result<i64, Misfit> {
     nanos.and_then(|nanos| nanos.checked_add(found.clock.nanos)).ok_or(Range)
 }
 
-/// So many microseconds in units of `each` of them, rounded as PostgreSQL does: away from 2000 where they are in the middle.
+/// Converts microseconds to units of `each` microseconds, rounded as in PostgreSQL: half away from
+/// 2000.
 pub(crate) fn rounded(micros: i64, each: i64) -> i64 {
     let since = i128::from(micros) - i128::from(EPOCH_2000_MICROS);
     let each = i128::from(each);
@@ -111,7 +114,8 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     let ((year, month, day), rest) = calendar_date(text)?;
     let (clock, rest) = match time_behind_date(rest) {
         Some(time) => self::clock(time)?,
-        // `2024-02-03-0530`: PostgreSQL and DuckDB take an offset for part of the date, and refuse it.
+        // `2024-02-03-0530`: PostgreSQL and DuckDB take an offset for part of the date, and refuse
+        // it.
         None if rest.starts_with(b"-") && !has_other_marks(&text[..text.len() - rest.len()]) => return Err(Form),
         None => (Clock::default(), rest),
     };
@@ -122,12 +126,12 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     Ok(Moment { days: days_of_civil(year, month, day), clock, zone: tail.zone })
 }
 
-/// Whether a date has marks between its parts that no offset begins with.
+/// Returns whether a date has separators with which no offset begins.
 fn has_other_marks(date: &[u8]) -> bool {
     date.iter().any(|byte| matches!(byte, b'/' | b'.'))
 }
 
-/// Whether the calendar has a date.
+/// Checks that the calendar has a date.
 fn is_date((year, month, day): Date) -> Result<(), Misfit> {
     let is_there = (1..=12).contains(&month) && day > 0 && day <= days_in(year, month);
     if is_there { Ok(()) } else { Err(Range) }
@@ -140,7 +144,7 @@ fn days_in(year: i64, month: u32) -> u32 {
 
 type Date = (i64, u32, u32);
 
-/// Year, month and day, and what is behind them.
+/// Parses year, month and day. Returns them with the rest of the text.
 fn calendar_date(text: &[u8]) -> Result<(Date, &[u8]), Misfit> {
     let (year, digits, rest) = number(text, 7 + 1)?;
     let date = match digits {
@@ -160,7 +164,7 @@ fn calendar_date(text: &[u8]) -> Result<(Date, &[u8]), Misfit> {
     if date.0.0 == 0 { Err(Range) } else { Ok(date) }
 }
 
-/// The time that is behind a date.
+/// Returns the time that follows a date.
 fn time_behind_date(rest: &[u8]) -> Option<&[u8]> {
     let time = match rest.split_first()? {
         (b'T' | b't', time) => time,
@@ -170,7 +174,7 @@ fn time_behind_date(rest: &[u8]) -> Option<&[u8]> {
     time.first().filter(|byte| byte.is_ascii_digit()).map(|_| time)
 }
 
-/// A time of day, and what is behind it.
+/// Parses a time of day. Returns it with the rest of the text.
 fn clock(text: &[u8]) -> Result<(Clock, &[u8]), Misfit> {
     let (first, digits, rest) = number(text, 6)?;
     let (hours, minutes, seconds, rest) = match (digits, rest.split_first()) {
@@ -201,7 +205,7 @@ fn clock(text: &[u8]) -> Result<(Clock, &[u8]), Misfit> {
     Ok((Clock { seconds: all, micros, nanos }, rest))
 }
 
-/// The digits behind a point: in microseconds, in nanoseconds, and what is behind them.
+/// Parses the digits after a point. Returns microseconds, nanoseconds, and the rest of the text.
 fn fraction(text: &[u8]) -> Result<(i64, i64, &[u8]), Misfit> {
     let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(count);
@@ -213,14 +217,14 @@ fn fraction(text: &[u8]) -> Result<(i64, i64, &[u8]), Misfit> {
         let micros = first(6);
         return Ok((micros, micros * 1000, rest));
     }
-    // PostgreSQL reads a double, and rounds its microseconds half to even.
+    // PostgreSQL parses a double, and rounds its microseconds half to even.
     let text = std::str::from_utf8(digits).map_err(|_| Form)?;
     let seconds: f64 = format!("0.{text}").parse().map_err(|_| Form)?;
     let nanos = first(9) + i64::from(digits.get(9).is_some_and(|next| *next >= b'5'));
     Ok(((seconds * 1e6).round_ties_even() as i64, nanos, rest))
 }
 
-/// The number at the start, how many digits it has, and what is behind it.
+/// Parses the number at the start. Returns it with its number of digits and the rest of the text.
 fn number(text: &[u8], most: usize) -> Result<(u32, usize, &[u8]), Misfit> {
     let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 || count > most {
@@ -230,12 +234,12 @@ fn number(text: &[u8], most: usize) -> Result<(u32, usize, &[u8]), Misfit> {
     Ok((number, count, &text[count..]))
 }
 
-/// What stands behind a date or a time.
+/// The text after a date or a time.
 #[derive(Default)]
 struct Tail {
     zone: Option<Zone>,
     is_before_era: bool,
-    /// Whether it is after noon; of AM or PM.
+    /// True for PM, false for AM.
     is_afternoon: Option<bool>,
 }
 
@@ -262,7 +266,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// The time of day with AM or PM.
+    /// Applies AM or PM to a time of day.
     fn on(&self, clock: Clock) -> Result<Clock, Misfit> {
         let hours = clock.seconds / HOUR;
         let shift = match self.is_afternoon {
@@ -276,7 +280,8 @@ impl Tail {
     }
 }
 
-/// Where Z, AM or PM ends that more stands directly behind. PostgreSQL loses the PM of `11:30 PM-05`, which is refused here.
+/// Returns the end of Z, AM or PM that other text follows directly. PostgreSQL loses the PM of
+/// `11:30 PM-05`, which is refused here.
 fn end_before_offset(word: &[u8]) -> Option<usize> {
     match word {
         [b'Z' | b'z', next, ..] if !next.is_ascii_alphabetic() => Some(1),

@@ -1,11 +1,12 @@
-//! Truth values and numbers as they are written: digits, a sign, a point and an exponent. No hexadecimal, no underscores.
+//! Parsing of booleans and numbers: digits, a sign, a point and an exponent, without hexadecimal
+//! digits or underscores.
 
 use arrow::datatypes::i256;
 
 use super::Misfit;
 use super::Misfit::{Form, Range};
 
-/// The string without the white space around it.
+/// Returns the string without surrounding white space.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     match (text.first(), text.last()) {
@@ -18,7 +19,8 @@ pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     }
 }
 
-/// `true`, `yes`, `on`, `1` and their opposites, in any case; a beginning of a word that no other word has.
+/// Parses `true`, `yes`, `on`, `1` and their opposites, in any case. An unambiguous prefix of a
+/// word is accepted.
 pub(super) fn boolean(text: &[u8]) -> Result<bool, Misfit> {
     const WORDS: [(&[u8], usize, bool); 8] = [
         (b"true", 1, true),
@@ -37,7 +39,7 @@ pub(super) fn boolean(text: &[u8]) -> Result<bool, Misfit> {
     WORDS.iter().find(is_word).map(|(_, _, truth)| *truth).ok_or(Form)
 }
 
-/// The sign, and what is behind it.
+/// Returns true for a negative sign, and the text after the sign.
 fn signed(text: &[u8]) -> (bool, &[u8]) {
     match text.split_first() {
         Some((b'-', digits)) => (true, digits),
@@ -46,13 +48,13 @@ fn signed(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// Digits with a sign.
+/// Parses digits with a sign.
 pub(super) fn integer<T: TryFrom<i128>>(text: &[u8]) -> Result<T, Misfit> {
     let (is_negative, digits) = signed(trimmed(text));
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Form);
     }
-    // Of 18 digits there is always room.
+    // 18 digits always fit.
     let size: i128 = match digits.len() <= 18 {
         true => digits.iter().fold(0, |number: i64, digit| number * 10 + i64::from(digit - b'0')).into(),
         false => {
@@ -68,7 +70,7 @@ pub(super) fn integer<T: TryFrom<i128>>(text: &[u8]) -> Result<T, Misfit> {
 
 /// A floating point number of one of the two widths.
 pub(super) trait Float: std::str::FromStr + Copy {
-    /// Whether it is an infinity, and whether it is zero.
+    /// Returns whether it is an infinity, and whether it is zero.
     fn extremes(self) -> (bool, bool);
 }
 
@@ -84,9 +86,9 @@ impl Float for f64 {
     }
 }
 
-/// The number that is nearest; `inf`, `infinity` and `nan` in any case.
+/// Returns the nearest number. Accepts `inf`, `infinity` and `nan` in any case.
 ///
-/// A number that is too large is no infinity, and one that is too small is no zero.
+/// Fails for a number that would overflow to infinity or underflow to zero.
 pub(super) fn float<T: Float>(text: &[u8]) -> Result<T, Misfit> {
     let text = trimmed(text);
     let number: T = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Form)?;
@@ -97,20 +99,20 @@ pub(super) fn float<T: Float>(text: &[u8]) -> Result<T, Misfit> {
     if is_lost { Err(Range) } else { Ok(number) }
 }
 
-/// A whole number of units that decimals are counted in.
+/// An integer number of decimal units.
 pub(super) trait Units: Copy + PartialOrd {
     const ZERO: Self;
 
-    /// The number with a digit behind it, if there is room.
+    /// Appends a digit; `None` on overflow.
     fn append(self, digit: u8) -> Option<Self>;
 
-    /// So many powers of ten as large, if there is room.
+    /// Multiplies by a power of ten; `None` on overflow.
     fn raised(self, powers: u32) -> Option<Self>;
 
-    /// The next larger number.
+    /// Returns the next larger number.
     fn next(self) -> Option<Self>;
 
-    /// The first number of more than so many digits.
+    /// Returns the smallest number of more than `digits` digits.
     fn limit(digits: u8) -> Option<Self>;
 
     fn negated(self) -> Self;
@@ -164,7 +166,8 @@ impl Units for i256 {
     }
 }
 
-/// Digits with a point and an exponent, as a whole number of units of 10^-scale, rounded half away from zero.
+/// Parses digits with a point and an exponent, as an integer number of units of 10^-scale, rounded
+/// half away from zero.
 pub(super) fn decimal<T: Units>(text: &[u8], precision: u8, scale: i8) -> Result<T, Misfit> {
     let (is_negative, text) = signed(trimmed(text));
     let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
@@ -179,7 +182,8 @@ pub(super) fn decimal<T: Units>(text: &[u8], precision: u8, scale: i8) -> Result
     if whole.len() + fraction.len() == 0 || !digits().all(u8::is_ascii_digit) {
         return Err(Form);
     }
-    // So many of the digits are kept: those before the point, as the exponent and the scale have it.
+    // The number of digits that are kept: those before the point, shifted by the exponent and the
+    // scale.
     let kept = i64::try_from(whole.len()).map_err(|_| Range)? + exponent + i64::from(scale);
     let count = usize::try_from(kept.max(0)).map_err(|_| Range)?;
     let mut units = T::ZERO;
@@ -199,7 +203,7 @@ pub(super) fn decimal<T: Units>(text: &[u8], precision: u8, scale: i8) -> Result
     }
 }
 
-/// The exponent; one with more digits than any number has is cut to such a one.
+/// Parses the exponent. A larger exponent than any number has is clamped.
 fn exponent_of(text: &[u8]) -> Result<i64, Misfit> {
     const MOST: i64 = 1_000_000;
     let (is_negative, digits) = signed(text);

@@ -1,4 +1,4 @@
-//! As PostgreSQL 15.18 answers, but where a case says otherwise.
+//! Results equal those of PostgreSQL 15.18, unless a case says otherwise.
 
 #![allow(clippy::unwrap_used)]
 

@@ -5,7 +5,7 @@ use object_store::path::Path as StorePath;
 use super::within;
 use crate::{Error, ErrorKind};
 
-/// A file is not the one that its statement saw before.
+/// The error of a file that differs from the one that its statement saw before.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot read '{name}': it was replaced, changed or removed while it was read")]
 pub(crate) struct Changed {
@@ -13,13 +13,13 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// The error of an object store for the file at a location.
+    /// Returns the object store error for the file at a location.
     pub fn at(location: &StorePath) -> object_store::Error {
         let name = format!("/{location}");
         object_store::Error::Generic { store: "local", source: Self { name }.into() }
     }
 
-    /// Under the name that the statement has for the file.
+    /// Returns the error with the name of the file in the statement.
     pub fn named(&self, name: &str) -> Self {
         Self { name: name.into() }
     }

@@ -1,8 +1,9 @@
-//! Errors by meaning: whose fault, which object, what to do next.
+//! Errors by meaning: the responsible party, the object, and a remedy.
 //!
-//! An [`Error`] has a kind (which decides exit codes and, later, SQLSTATEs), a message for the person who reads it, an
-//! optional hint that says what to do, and the source it came from. Nothing here looks at the text of a message: kinds
-//! are decided where the error is made, and DataFusion's errors are taken apart by their variants.
+//! An [`Error`] has a kind (which decides exit codes and, later, SQLSTATEs), a message for people,
+//! an optional hint with a remedy, and its source. Kinds are decided where the error is created.
+//! DataFusion's errors are classified by their variants, and by their text where no variant
+//! distinguishes them.
 
 use std::fmt;
 
@@ -17,32 +18,33 @@ use crate::type_words;
 
 mod changed_file;
 
-/// Depth of brackets, subqueries and CASEs within each other that the parser accepts.
+/// The maximum nesting depth of brackets, subqueries and CASEs that the parser accepts.
 pub(crate) const MAX_NESTED: usize = 160;
 
-/// The result of anything the engine does.
+/// The result type of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whose fault it was.
+/// The kind of an error, which tells who is responsible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The SQL text cannot be parsed.
     Syntax,
-    /// A table, column, function or file that is not there.
+    /// A table, column, function or file does not exist.
     NotFound,
-    /// Something of that name is there already.
+    /// An object of that name already exists.
     AlreadyExists,
-    /// The statement is understood and cannot be done: types, constraints, unsupported features.
+    /// The statement is understood but cannot be executed: types, constraints, unsupported
+    /// features.
     Invalid,
     /// The data broke a rule while the statement ran: overflow, division by zero, a bad CSV field.
     Data,
     /// Stored bytes do not match their checksum or their format.
     Corrupt,
-    /// A newer version of Onehop has stored it in a way that this one does not know.
+    /// A newer version of Onehop has stored it in a format that this one does not know.
     TooNew,
-    /// Another process has the database, or another session the writer's place.
+    /// Another process has the database, or another session is the writer.
     Locked,
-    /// Another session changed what a transaction would change, after it had begun.
+    /// Another session changed data that a transaction would change, after the transaction began.
     Conflict,
     /// The operating system refused.
     Io,
@@ -54,18 +56,18 @@ pub enum ErrorKind {
     Timeout,
     /// The database was opened read-only.
     ReadOnly,
-    /// The session may not do that.
+    /// The session lacks the right.
     Denied,
-    /// A device was required, and there is none, or it cannot do this.
+    /// A device was required, and there is none, or it does not support the operation.
     Unmet,
-    /// Something went wrong with a device.
+    /// A device failed.
     Device,
-    /// A broken invariant of ours.
+    /// An invariant of Onehop is broken.
     Internal,
 }
 
 impl ErrorKind {
-    /// The stable word for it in JSON and in other languages.
+    /// Returns its stable name in JSON and in other languages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Syntax => "syntax",
@@ -90,7 +92,7 @@ impl ErrorKind {
     }
 }
 
-/// What kind of object an error is about, where callers tell these apart.
+/// The kind of object that an error is about, if callers distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A table, a view or a file.
@@ -107,69 +109,69 @@ pub enum Object {
     Savepoint,
 }
 
-/// Which rule was broken, where callers tell these apart.
+/// The rule that was broken, if callers distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A column that is NOT NULL has a value.
+    /// A column that is NOT NULL has no NULL.
     NotNull,
     /// A list names a column once.
     NamedOnce,
-    /// An escape has a character behind it.
+    /// A character follows an escape.
     Escape,
-    /// What a transaction may do is said before it does anything.
+    /// The mode of a transaction is set before its first statement.
     ModeFirst,
-    /// It is part of a transaction.
+    /// The statement runs in a transaction.
     InTransaction,
-    /// It is a transaction by itself.
+    /// The statement runs outside a transaction.
     ByItself,
-    /// A number has room in its type.
+    /// A number fits its type.
     Range,
     /// A divisor is not zero.
     Divisor,
-    /// A text reads as a date, or a time.
+    /// A string is a valid date or time.
     Moment,
-    /// A text reads as what it is taken for.
+    /// A string has the form of its type.
     Form,
     /// A setting has one of its values.
     Setting,
-    /// There are as many values as are needed.
+    /// The number of values is as required.
     Count,
-    /// A value is no longer than one can be.
+    /// A value does not exceed the maximum length.
     Length,
-    /// A subquery that is a value has one row.
+    /// A scalar subquery has one row.
     OneRow,
     /// A pattern is a regular expression.
     Pattern,
 }
 
-/// Where in a statement's text: a line and a column, both from 1.
+/// A position in a statement's text: a line and a column, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The line.
     pub line: u64,
-    /// The letter of the line.
+    /// The character of the line.
     pub column: u64,
 }
 
-/// What to do about what a newer version has stored.
+/// The hint for data that a newer version has stored.
 pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
-/// A string in quotes, as much of it as a message shows.
+/// Returns a string in quotes, truncated for a message.
 pub(crate) fn shown(text: &str) -> String {
     const LETTERS: usize = 60;
     let short: String = text.chars().take(LETTERS).collect();
     if short.len() < text.len() { format!("'{short}...'") } else { format!("'{text}'") }
 }
 
-/// How the system says it, whoever it has said it to.
+/// The operating system's text for this error, from any component.
 const TOO_MANY_OPEN_FILES: &str = "(os error 24)";
 const MORE_OPEN_FILES: &str = "the process may have more open files after `ulimit -n 65536`, or Python's \
                                resource.setrlimit(resource.RLIMIT_NOFILE, ...); with more memory_limit less is spilled to files";
 
-/// What to do about a device that fails.
+/// The hint for a device that fails.
 const SICK_DEVICE: &str = "`onehop doctor` looks at the device; SET gpu.mode = 'off' runs queries without it";
 
-/// What went wrong, for the person who reads it.
+/// An error with a message for people.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -182,83 +184,83 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with a message of its own.
+    /// Creates an error with a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, object: None, rule: None, place: None, source: None }
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint with a remedy.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds what caused it. Its text is *not* appended to the message.
+    /// Adds the cause. Its text is *not* appended to the message.
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// Says what kind of object it is about.
+    /// Sets the kind of object that the error is about.
     #[must_use]
     pub fn of(mut self, object: Object) -> Self {
         self.object = Some(object);
         self
     }
 
-    /// Says which rule was broken.
+    /// Sets the broken rule.
     #[must_use]
     pub fn breaking(mut self, rule: Rule) -> Self {
         self.rule = Some(rule);
         self
     }
 
-    /// Says where in the statement's text it is.
+    /// Sets the position in the statement's text.
     pub(crate) fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// The same, of something that is named first.
+    /// Adds the name of the subject before the message.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Whose fault it was.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What went wrong, without the hint.
+    /// Returns the message, without the hint.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What kind of object it is about, where callers tell these apart.
+    /// Returns the kind of object that the error is about, if callers distinguish it.
     pub fn object(&self) -> Option<Object> {
         self.object
     }
 
-    /// Which rule was broken, where callers tell these apart.
+    /// Returns the broken rule, if callers distinguish it.
     pub fn rule(&self) -> Option<Rule> {
         self.rule
     }
 
-    /// Where in the statement's text, if that is known.
+    /// Returns the position in the statement's text, if it is known.
     pub fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// What to do about it, where we know.
+    /// Returns the hint with a remedy, if there is one.
     pub fn hint(&self) -> Option<&str> {
         let of_files = || self.message.contains(TOO_MANY_OPEN_FILES).then_some(MORE_OPEN_FILES);
         self.hint.as_deref().or_else(of_files)
     }
 
-    /// No table of that name; `names` are those there are.
+    /// Returns the error for an unknown table. `names` are the existing tables.
     pub(crate) fn unknown_table<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let error = Self::new(ErrorKind::NotFound, format!("there is no table \"{name}\"")).of(Object::Table);
         let mut names: Vec<&str> = names.into_iter().collect();
@@ -474,21 +476,23 @@ impl From<DataFusionError> for Error {
     }
 }
 
-/// The rest of a sentence that begins like this.
+/// Returns the rest of the first line after `beginning`, without a final period.
 fn behind<'a>(text: &'a str, beginning: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(beginning)?;
     let rest = rest.lines().next()?;
     Some(rest.strip_suffix('.').unwrap_or(rest))
 }
 
-/// What a function that a client has written says of arguments that it does not take: DataFusion puts words before and behind it.
+/// Returns the refusal of arguments by a function of a client. DataFusion adds text before and
+/// after it.
 fn refused_argument(text: &str) -> Option<&str> {
     let (_, refusal) = text.split_once(" user-defined coercion failed with: Error during planning: ")?;
     let (refusal, _) = refusal.split_once(". No function matches ").unwrap_or((refusal, ""));
     (refusal.starts_with("function ") || refusal.starts_with("ANY and ALL ")).then_some(refusal)
 }
 
-/// What DataFusion says of a function that does not take arguments of these types, behind a list of all that it has tried.
+/// Returns a message for DataFusion's error about a call whose argument types do not match. The
+/// original lists all attempts.
 fn unmatched_call(text: &str) -> Option<String> {
     if let Some(types) = behind(text, "Unavailable default cast for native type ") {
         let (wanted, found) = types.split_once(" from physical type ")?;
@@ -496,7 +500,8 @@ fn unmatched_call(text: &str) -> Option<String> {
         return Some(format!("a function takes {wanted}, and there is no conversion of {found} to it"));
     }
     let Some((_, call)) = text.split_once("No function matches the given name and argument types '") else {
-        // Of a call that it has not looked at before it needs its type, as in LIMIT.
+        // DataFusion fails like this if it needs the type of a call before its analysis, as in
+        // LIMIT.
         let (call, _) = text.split_once("' failed to match any signature")?;
         let (_, name) = call.rsplit_once("Function '")?;
         return Some(format!("function {name} takes no arguments of these types"));
@@ -509,16 +514,16 @@ fn unmatched_call(text: &str) -> Option<String> {
     Some(format!("function {name} takes no arguments of the types ({})", type_words::in_sql(types)))
 }
 
-/// What Arrow says of a pattern of a column that is none.
+/// Returns the error for Arrow's message about an invalid regular expression in a column.
 fn bad_pattern(text: &str) -> Option<Error> {
     let (_, why) = text.split_once("Regular expression did not compile: ")?;
     let why = why.strip_prefix("CompiledTooBig(").map_or(why, |_| "it is too large when it is compiled");
-    // The line that says what is wrong, behind those that show where.
+    // The line with the reason follows those that show the position.
     let why = why.rsplit_once("error: ").map_or(why, |(_, why)| why).lines().next().unwrap_or(why);
     Some(Error::new(ErrorKind::Data, format!("invalid regular expression: {why}")).breaking(Rule::Pattern))
 }
 
-/// The column that is neither grouped by nor aggregated.
+/// Returns the column that is neither grouped nor aggregated.
 fn ungrouped_column(text: &str) -> Option<String> {
     let (_, column) = text.split_once(" must be in GROUP BY or an aggregate function: ")?;
     let (_, column) = column.split_once("column \"")?;
@@ -526,15 +531,15 @@ fn ungrouped_column(text: &str) -> Option<String> {
     Some(column.to_string())
 }
 
-/// Where a parser's error is. It says so at the end of its message, and nowhere else.
+/// Returns the position of a parser's error. It is only at the end of the message.
 fn place_of(message: &str) -> Option<Place> {
     let (_, place) = message.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some(Place { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
 }
 
-/// A shared error cannot be taken apart by value: find our own inside, or describe it. The outermost of ours says what
-/// it means; what it stands on may be DataFusion's again.
+/// Converts a shared error, which cannot be consumed. The outermost Onehop error inside determines
+/// the result, even if its causes are DataFusion's. Without one, the root is described.
 fn shared_error(shared: &DataFusionError) -> Error {
     if let Some(own) = within::<Error>(shared) {
         let Error { kind, object, rule, place, .. } = *own;
@@ -554,7 +559,7 @@ fn kind_of(e: &DataFusionError) -> ErrorKind {
         DataFusionError::ArrowError(inner, _) => match &**inner {
             arrow::error::ArrowError::IoError(..) => ErrorKind::Io,
             arrow::error::ArrowError::MemoryError(_) => ErrorKind::Resources,
-            // A column of texts beyond 2 GiB.
+            // A column of strings beyond 2 GiB.
             arrow::error::ArrowError::ArithmeticOverflow(text) if text.contains("offset overflow") => {
                 ErrorKind::Resources
             }
@@ -588,7 +593,7 @@ const NO_PLACE_TO_SPILL: &str = "temp_directory has to be a directory with room,
 
 const ZERO_DIVISOR: &str = "a / nullif(b, 0) is NULL where b is 0";
 
-/// What to do about values that Arrow cannot compute with.
+/// Returns the hint for values that Arrow cannot compute with.
 fn hint_for(e: &DataFusionError) -> Option<String> {
     use arrow::error::ArrowError as Arrow;
     let DataFusionError::ArrowError(inner, _) = e else { return None };
@@ -600,13 +605,13 @@ fn hint_for(e: &DataFusionError) -> Option<String> {
     }
 }
 
-/// The innermost sentence, without DataFusion's prefixes and backtraces.
+/// Returns the innermost message, without DataFusion's prefixes and backtraces.
 fn plain_message(e: &DataFusionError) -> String {
     match e {
         DataFusionError::ArrowError(inner, _) => match &**inner {
             arrow::error::ArrowError::ExternalError(source) => chain(&**source),
             arrow::error::ArrowError::DivideByZero => "division by zero".into(),
-            // Without the name of the variant before it.
+            // The name of the variant before the text is omitted.
             arrow::error::ArrowError::CastError(text) | arrow::error::ArrowError::InvalidArgumentError(text) => {
                 type_words::in_sql(text)
             }
@@ -620,7 +625,7 @@ fn plain_message(e: &DataFusionError) -> String {
     }
 }
 
-/// A source chain on one line.
+/// Returns a source chain on one line.
 fn chain(e: &(dyn std::error::Error + 'static)) -> String {
     let mut text = e.to_string();
     for part in causes(e).skip(1).map(ToString::to_string) {
@@ -631,7 +636,7 @@ fn chain(e: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// The error of a column name that several tables have.
+/// Returns the error for a column name that several tables have.
 pub(crate) fn ambiguous<'n>(column: &str, tables: impl Iterator<Item = &'n str>) -> Error {
     let error = Error::new(ErrorKind::Invalid, format!("the column \"{column}\" is ambiguous")).of(Object::Column);
     let columns: Vec<String> = tables.map(|table| format!("{table}.{column}")).collect();
@@ -641,12 +646,12 @@ pub(crate) fn ambiguous<'n>(column: &str, tables: impl Iterator<Item = &'n str>)
     }
 }
 
-/// The outermost cause of a kind, or the error itself.
+/// Returns the outermost cause of a type, which may be the error itself.
 pub(crate) fn within<'a, E: std::error::Error + 'static>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
     causes(e).find_map(|e| e.downcast_ref())
 }
 
-/// An error and what it was caused by.
+/// Returns an error and its causes.
 pub(crate) fn causes<'a>(
     e: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -667,7 +672,8 @@ impl StripBacktrace for DataFusionError {
     }
 }
 
-/// A column of a table that the query does not read. `known`: the tables that it reads.
+/// Returns the error for a column of a table that the query does not read. `known` are the tables
+/// that it reads.
 pub(crate) fn unknown_qualifier(table: &str, column: &str, known: impl Iterator<Item = String>) -> Error {
     let message = format!("there is no table {table} in this query, of which {table}.{column} could be a column");
     let mut tables: Vec<String> = known.collect();
@@ -711,10 +717,10 @@ fn schema_error(e: SchemaError) -> Error {
 }
 
 mod suggest {
-    //! The nearest of some names, as a person would see it.
+    //! The name most similar to another one.
 
-    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong.
-    /// Of one or two letters none may be. Case never counts.
+    /// Returns the name most similar to `wanted`. At most a third of the letters may differ, and
+    /// none if there are only one or two. Case is ignored.
     pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let wanted = wanted.to_lowercase();
         let limit = match wanted.chars().count() {

@@ -1,18 +1,19 @@
-//! Rows of a table that are in no segment yet, and how rows are addressed by who deletes them.
+//! Rows of a table that are in no segment yet, and the addresses of rows for deletion.
 //!
 //! ```text
 //! chunks   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇  ▇ ▇ ▇ ▇ ▇ ▇ ▇      fewer than eight of a size
-//! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇ ▇▇▇                 eight are put together
-//! tail     .......                                       rows that came last, as the store has them
+//! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇ ▇▇▇                 eight are merged
+//! tail     .......                                       the latest rows, as in the store
 //! ```
-//! A version of a table's fresh rows never changes; the next one shares the chunks that it has in common with it, and what
-//! pipelines have made of their columns. Sizes are powers of eight: every row is copied some log8 n times until n rows are there,
-//! and a version has up to seven times as many chunks. Rows that are deleted are marked, and left out when their chunk is put
-//! together with others.
+//! A version of a table's fresh rows never changes. The next version shares its common chunks, and
+//! the columns that pipelines have built from them. Sizes are powers of eight. Until there are n
+//! rows, every row is copied about log8 n times, and a version has up to seven chunks of each size.
+//! Deleted rows are marked, and dropped when their chunk is merged with others.
 //!
-//! A few rows that came one by one are no chunk yet: they are the bytes that went to the store, in a list that versions share,
-//! of which each has a beginning. So a commit of one row copies that row, and nothing that was there before. Who reads a version
-//! makes a chunk of its tail first, once.
+//! A few rows that arrive one by one form no chunk yet. They are the bytes that went to the store,
+//! in a list that versions share, of which each has a prefix. A commit of one row therefore copies
+//! that row, and none of the earlier ones. The first reader of a version builds a chunk of its
+//! tail, once.
 
 mod rows;
 mod tail;
@@ -30,28 +31,28 @@ pub(crate) use self::rows::{FewRows, NewRows};
 use self::tail::Tail;
 use crate::{Error, ErrorKind, Result};
 
-/// The hidden column of a scan that says where rows are: a [`RowAddress`] in 64 bits.
+/// The hidden column of a scan with the addresses of rows: a [`RowAddress`] in 64 bits.
 pub const ROW_ADDRESS: &str = "__row_address";
 
-/// Where a row of a table is, in one of its versions.
+/// The address of a row of a table, in one of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowAddress {
-    /// In a segment.
+    /// A row in a segment.
     Segment {
-        /// Its place among those of the version.
+        /// The place of the segment among those of the version.
         segment: usize,
         /// The block.
         block: usize,
-        /// Counted from the block's first.
+        /// The row, counted from the block's first.
         row: u16,
     },
-    /// Among the fresh rows: its id.
+    /// A fresh row, by its id.
     Fresh(u64),
 }
 
-/// Set in the address of a fresh row.
+/// A flag in the address of a fresh row.
 const FRESH: u64 = 1 << 63;
-/// Ids of rows are below this, so that there is room for more of them.
+/// The upper bound of row ids, far enough from overflow.
 pub(crate) const MOST_IDS: u64 = 1 << 62;
 
 impl From<RowAddress> for u64 {
@@ -81,7 +82,7 @@ impl From<u64> for RowAddress {
 pub struct FreshRows {
     chunks: Arc<Chunks>,
     tail: Tail,
-    /// The last id that was given.
+    /// The last id that was assigned.
     last_id: Option<u64>,
 }
 
@@ -93,20 +94,20 @@ struct Chunks {
     bytes: u64,
 }
 
-/// Rows that are kept together.
+/// Rows that are stored together.
 #[derive(Clone, Debug)]
 struct Chunk {
     run: FreshRun,
-    /// Of each row, ascending over all chunks.
+    /// The id of each row, ascending over all chunks.
     ids: Arc<[u64]>,
-    /// Memory that they take, deleted ones among them.
+    /// The memory size in bytes, including deleted rows.
     bytes: u64,
 }
 
-/// Chunks of one size are put together when there are so many.
+/// The number of chunks of one size that are merged.
 const FAN_OUT: usize = 8;
 
-/// The size of a chunk of so many rows: its logarithm.
+/// Returns the size class of a chunk: the logarithm of its number of rows.
 fn size_of(rows: usize) -> u32 {
     rows.max(1).ilog(FAN_OUT)
 }
@@ -121,7 +122,7 @@ impl Chunk {
         self.run.chunk.rows() - self.run.deleted.as_ref().map_or(0, |deleted| deleted.count() as usize)
     }
 
-    /// The rows that are not deleted, and their ids.
+    /// Returns the rows that are not deleted, and their ids.
     fn live(&self) -> Result<(Vec<u64>, RecordBatch)> {
         let batch = self.run.chunk.batch();
         let Some(deleted) = &self.run.deleted else { return Ok((self.ids.to_vec(), batch.clone())) };
@@ -139,7 +140,7 @@ impl Chunks {
         Self { list, live_rows, bytes }
     }
 
-    /// With another one at the end, which is put together with some before it.
+    /// Returns these chunks with another one at the end, merged with some before it.
     fn with(&self, last: &Chunk) -> Result<Self> {
         let mut list = self.list.clone();
         let mut rows = last.live_rows();
@@ -166,7 +167,7 @@ impl Chunks {
         Ok(Self::of(list))
     }
 
-    /// Without the rows of these ids.
+    /// Returns these chunks without the rows of these ids.
     fn without(&self, ids: impl IntoIterator<Item = u64>) -> Self {
         let mut gone: Vec<Vec<(usize, u16)>> = vec![Vec::new(); self.list.len()];
         for id in ids {
@@ -190,10 +191,12 @@ impl Chunks {
 }
 
 impl FreshRows {
-    /// Rows that were stored before, in the schema of their table, with their ids: ascending, with gaps.
+    /// Creates fresh rows from stored ones, in the schema of their table, with their ids:
+    /// ascending, with gaps.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] if they do not ascend, or if there are not as many as rows.
+    /// [`ErrorKind::Internal`] if the ids do not ascend, or if their number differs from that of
+    /// rows.
     pub(crate) fn stored(batch: RecordBatch, ids: Vec<u64>) -> Result<Self> {
         if ids.len() != batch.num_rows() || !ids.is_sorted_by(|a, b| a < b) {
             let message = format!("{} ids of {} fresh rows, which do not ascend", ids.len(), batch.num_rows());
@@ -204,46 +207,46 @@ impl FreshRows {
         Ok(Self { chunks: Arc::new(Chunks::of(list)), tail: Tail::default(), last_id })
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.chunks.live_rows + self.tail.rows() as u64
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows() == 0
     }
 
-    /// Bytes of memory that they take.
+    /// Returns their memory size in bytes.
     pub fn bytes(&self) -> u64 {
         self.chunks.bytes + self.tail.bytes() as u64
     }
 
-    /// The chunks that have rows, and the tail as one.
+    /// Returns the chunks that have rows, with the tail as the last one.
     fn all(&self) -> Result<impl Iterator<Item = &Chunk>> {
         Ok(self.chunks.list.iter().filter(|chunk| chunk.live_rows() > 0).chain(self.tail.chunk()?))
     }
 
-    /// For pipelines.
+    /// Returns the rows for pipelines.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`]: none that data has.
+    /// [`ErrorKind::Internal`]; no data causes it.
     pub fn runs(&self) -> Result<Vec<FreshRun>> {
         Ok(self.all()?.map(|chunk| chunk.run.clone()).collect())
     }
 
-    /// The rows, in batches, each with the ids of its rows, in their order.
+    /// Returns the rows in batches, each with the ids of its rows, in order.
     ///
     /// # Errors
-    /// Those of Arrow.
+    /// Errors of Arrow.
     pub fn batches(&self) -> Result<Vec<(Vec<u64>, RecordBatch)>> {
         self.all()?.map(Chunk::live).collect()
     }
 
-    /// The rows in parts of up to so many, deleted ones among them, for a scan.
+    /// Returns the rows in parts of at most `most_rows`, including deleted ones, for a scan.
     ///
     /// # Errors
-    /// As of [`runs`](Self::runs).
+    /// As [`runs`](Self::runs).
     pub(crate) fn slices(&self, most_rows: usize) -> Result<Vec<FreshSlice>> {
         let of_chunk = |chunk: &Chunk| {
             let (chunk, all) = (chunk.clone(), chunk.run.chunk.rows());
@@ -255,7 +258,8 @@ impl FreshRows {
         Ok(self.all()?.flat_map(of_chunk).collect())
     }
 
-    /// With more rows, in the schema of the table. Their ids are above all that have been given so far.
+    /// Returns a version with more rows, in the schema of the table. Their ids must be above all
+    /// assigned ones.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`] if they are not.
@@ -277,7 +281,7 @@ impl FreshRows {
         Ok(Self { chunks: Arc::new(chunks.with(&chunk)?), tail, last_id })
     }
 
-    /// All rows in chunks.
+    /// Returns all rows in chunks.
     fn chunks_with_tail(&self) -> Result<Arc<Chunks>> {
         match self.tail.chunk()? {
             Some(tail) => Ok(Arc::new(self.chunks.with(tail)?)),
@@ -285,10 +289,10 @@ impl FreshRows {
         }
     }
 
-    /// Without the rows of these ids, in any order. What is not there is not missed.
+    /// Returns a version without the rows of these ids, in any order. Missing ids are ignored.
     ///
     /// # Errors
-    /// Those of Arrow.
+    /// Errors of Arrow.
     pub(crate) fn without(&self, ids: impl IntoIterator<Item = u64> + Clone) -> Result<Self> {
         let first_id = self.tail.first_id();
         let is_in_tail = |id| first_id.is_some_and(|first| first <= id);
@@ -300,8 +304,8 @@ impl FreshRows {
     }
 }
 
-/// How many of the last chunks a chunk of so many rows after them is put together with: the smaller ones, and those of its size if
-/// there are enough.
+/// Returns the number of last chunks that a chunk of `rows` rows after them is merged with: the
+/// smaller ones, and those of its size if there are enough.
 fn to_be_added(chunks: &[Chunk], rows: usize) -> usize {
     let sizes = || chunks.iter().rev().map(|chunk| size_of(chunk.live_rows()));
     let smaller = sizes().take_while(|size| *size < size_of(rows)).count();
@@ -317,11 +321,11 @@ pub(crate) struct FreshSlice {
 }
 
 impl FreshSlice {
-    /// Columns of its rows that are not deleted, by their place in the table, and the addresses of these; and how many
-    /// rows there are.
+    /// Returns columns of its rows that are not deleted, by their place in the table, then the
+    /// addresses of the rows, and their number.
     ///
     /// # Errors
-    /// Those of Arrow.
+    /// Errors of Arrow.
     pub fn read(&self, columns: &[usize]) -> Result<(Vec<ArrayRef>, ArrayRef, usize)> {
         let (batch, rows) = (self.chunk.run.chunk.batch(), self.rows.len());
         let ids = self.chunk.ids[self.rows.clone()].iter().map(|id| u64::from(RowAddress::Fresh(*id)));
@@ -340,23 +344,24 @@ impl FreshSlice {
     }
 }
 
-/// The rows of arrays that a filter lets through; all without one.
+/// Returns the rows of arrays that a filter accepts; all without a filter.
 ///
 /// # Errors
-/// Those of Arrow.
+/// Errors of Arrow.
 pub(crate) fn filtered(arrays: Vec<ArrayRef>, is_live: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
     let Some(is_live) = is_live else { return Ok(arrays) };
     Ok(arrays.iter().map(|array| filter(array, is_live)).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The addresses of rows of a block that follow each other.
+/// Returns the addresses of consecutive rows of a block.
 pub(crate) fn addresses(segment: usize, block: usize, rows: Range<usize>) -> ArrayRef {
-    // A block has 65,536 rows at most.
+    // A block has at most 65,536 rows.
     let address = |row: usize| u64::from(RowAddress::Segment { segment, block, row: row as u16 });
     Arc::new(UInt64Array::from_iter_values(rows.map(address)))
 }
 
-/// Texts of rows that were put together lie in the buffers that each of them came with: copied into few.
+/// Copies the strings of merged rows into few buffers. They otherwise stay in the buffers of each
+/// original row.
 fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
     const MOST_BUFFERS: usize = 8;
     let column = |array: &ArrayRef| -> ArrayRef {
@@ -370,14 +375,15 @@ fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
 }
 
-/// The rows of a run of a block that are left, as a filter; `None` if all are.
+/// Returns a filter for the rows of a block's range that are not deleted; `None` if no row is
+/// deleted.
 pub(crate) fn live_mask(deleted: Option<&DeletedBlock>, rows: Range<usize>) -> Option<BooleanArray> {
     let deleted = deleted?;
     let is_live: BooleanArray = rows.map(|row| Some(!deleted.has(row))).collect();
     (is_live.true_count() < is_live.len()).then_some(is_live)
 }
 
-/// Rows of a segment that are deleted, if any are.
+/// Returns the number of deleted rows of a segment.
 pub(crate) fn count_of(deleted: Option<&Arc<DeletedRows>>) -> u64 {
     deleted.map_or(0, |deleted| deleted.count())
 }
@@ -438,7 +444,7 @@ mod tests {
             let last = versions.last().unwrap();
             versions.push(with(last, id..id + 1));
             if id % 13 == 0 {
-                // Read at once, or when others have come.
+                // Reads happen at once, or after further rows have arrived.
                 assert!(all(versions.last().unwrap()).into_iter().eq(0..=id));
             }
         }
@@ -455,7 +461,7 @@ mod tests {
         let first = with(&FreshRows::default(), 0..3);
         let (left, right) = (with(&first, 3..5), with(&first, 10..11));
         let (left, right) = (with(&left, 5..6), with(&right, 11..90));
-        // The tail of one of them became a chunk; the first version goes on as it did before.
+        // The tail of one version became a chunk. The first version continues as before.
         let other = with(&first, 20..21);
         assert!(all(&first).into_iter().eq(0..3));
         assert!(all(&left).into_iter().eq(0..6));
@@ -491,7 +497,7 @@ mod tests {
         assert_eq!(more.chunks.list.len(), 2);
         assert!(more.without(0..700).unwrap().is_empty());
         assert!(more.without(0..700).unwrap().runs().unwrap().is_empty());
-        // Of the tail too, where versions before have them still.
+        // Rows of the tail are deleted too, and stay in earlier versions.
         let tail = with(&after, 400..410);
         let without = tail.without([405, 297]).unwrap();
         assert!(all(&without).into_iter().eq(left.iter().copied().chain((400..410).filter(|id| *id != 405))));

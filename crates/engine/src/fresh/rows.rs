@@ -1,4 +1,4 @@
-//! Rows on their way to a table that will keep them as they are, in no segment.
+//! New rows for a table that stores them as they are, in no segment.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use arrow::datatypes::SchemaRef;
 use crate::Result;
 use crate::catalog::row::{self, Decoder, EncodedRows};
 
-/// Rows that are too few for a segment, as the store keeps them.
+/// Rows that are too few for a segment, in the form of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct FewRows {
     encoded: Arc<EncodedRows>,
-    /// The same, if they came so. In the schema of the table.
+    /// The original batch, if there was one, in the schema of the table.
     batch: Option<RecordBatch>,
 }
 
-/// Rows with ids: ascending, one after the other.
+/// Rows with consecutive ascending ids.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRows {
     pub first_id: u64,
@@ -25,34 +25,34 @@ pub(crate) struct NewRows {
 }
 
 impl FewRows {
-    /// The rows of a batch in the schema of the table.
+    /// Encodes the rows of a batch in the schema of the table.
     ///
     /// # Errors
-    /// [`ErrorKind::Data`](crate::ErrorKind::Data) for a NULL where none may be.
+    /// [`ErrorKind::Data`](crate::ErrorKind::Data) for a NULL in a column that admits none.
     pub fn of_batch(batch: RecordBatch) -> Result<Self> {
         let encoded = Arc::new(row::encode(&batch, batch.schema_ref())?);
         Ok(Self { encoded, batch: Some(batch) })
     }
 
-    /// Rows that were never a batch.
+    /// Wraps rows that were never a batch.
     pub fn of_encoded(encoded: EncodedRows) -> Self {
         Self { encoded: Arc::new(encoded), batch: None }
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.encoded.len()
     }
 
-    /// As the store keeps them.
+    /// Returns the rows in the form of the store.
     pub fn encoded(&self) -> &Arc<EncodedRows> {
         &self.encoded
     }
 
-    /// As a batch in the schema of the table.
+    /// Returns the rows as a batch in the schema of the table.
     ///
     /// # Errors
-    /// They are of another table.
+    /// The rows belong to another table.
     pub fn batch(&self, schema: &SchemaRef) -> Result<RecordBatch> {
         match &self.batch {
             Some(batch) => Ok(batch.clone()),
@@ -62,16 +62,16 @@ impl FewRows {
 }
 
 impl NewRows {
-    /// Their ids.
+    /// Returns their ids.
     pub fn ids(&self) -> Range<u64> {
         self.first_id..self.first_id + self.rows.len() as u64
     }
 }
 
-/// Rows as a batch in the schema of their table.
+/// Decodes rows to a batch in the schema of their table.
 ///
 /// # Errors
-/// They are of another table.
+/// The rows belong to another table.
 pub(super) fn decoded(rows: &EncodedRows, schema: &SchemaRef) -> Result<RecordBatch> {
     let mut decoder = Decoder::new(schema)?;
     for row in rows.iter() {

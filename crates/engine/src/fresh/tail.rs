@@ -1,12 +1,13 @@
-//! The rows that came last, as they went to the store, in a list of all versions that have some of them.
+//! The latest rows, as they went to the store, in a log that versions share.
 //!
 //! ```text
 //! log       a b c d e
-//! version 1 a b                 a beginning of the log
+//! version 1 a b                 a prefix of the log
 //! version 2 a b c d e
-//! version 3 a b f               another log: what came after version 1 in this one is not its
+//! version 3 a b f               another log: c, d and e are not in this version
 //! ```
-//! The log grows at its end alone, under a lock, by whoever goes on from the version that has all of it.
+//! The log grows at its end alone, under a lock. Only a successor of the version that has the whole
+//! log appends to it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -17,19 +18,19 @@ use super::rows::{NewRows, decoded};
 use crate::Result;
 use crate::catalog::row::EncodedRows;
 
-/// More rows, or more bytes of them, are a chunk.
+/// The limits of rows and bytes of a tail. A larger tail becomes a chunk.
 const MOST_ROWS: usize = 64;
 const MOST_BYTES: usize = 64 << 10;
 
 /// The last rows of a version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tail {
-    /// `None` if there are none.
+    /// The log; `None` if there are no rows.
     log: Option<Arc<Log>>,
-    /// How many of the log's.
+    /// The number of the log's rows that are in this version.
     rows: usize,
     bytes: usize,
-    /// The rows as who reads them has them.
+    /// The rows as a chunk, built by the first reader.
     chunk: OnceLock<Chunk>,
 }
 
@@ -47,22 +48,22 @@ struct LogRows {
 }
 
 impl Tail {
-    /// How many there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes of memory that they take.
+    /// Returns their size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether so many more may come to them.
+    /// Returns whether the tail has space for these rows.
     pub fn has_room_for(&self, new: &NewRows) -> bool {
         self.rows + new.rows.len() <= MOST_ROWS && self.bytes + bytes_of(new) <= MOST_BYTES
     }
 
-    /// With more rows after them, for which there is room.
+    /// Appends rows to a new version. There must be space for them.
     pub fn with(&self, new: &NewRows, schema: &SchemaRef) -> Self {
         let log = match &self.log {
             Some(log) if log.push_after(self.rows, new) => Arc::clone(log),
@@ -72,7 +73,7 @@ impl Tail {
         Self { log: Some(log), rows, bytes, chunk: OnceLock::new() }
     }
 
-    /// As a chunk; `None` if there are none.
+    /// Returns the rows as a chunk; `None` if there are none.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) if they are not rows of the table.
@@ -86,7 +87,7 @@ impl Tail {
         Ok(Some(self.chunk.get_or_init(|| chunk)))
     }
 
-    /// The id of the first.
+    /// Returns the id of the first row.
     pub fn first_id(&self) -> Option<u64> {
         self.log.as_ref().and_then(|log| log.lock().ids.first().copied())
     }
@@ -97,11 +98,11 @@ fn bytes_of(new: &NewRows) -> usize {
 }
 
 impl Log {
-    /// The first so many rows of another one, if there is one, and new ones.
+    /// Creates a log of the first `kept` rows of another one, if there is one, and new rows.
     fn new(before: Option<&Self>, kept: usize, new: &NewRows, schema: &SchemaRef) -> Self {
         let (ids, encoded) = before.map(|before| before.first(kept)).unwrap_or_default();
         let mut rows = LogRows { ids, encoded };
-        // So that it need not move while it grows.
+        // The reservation avoids moves during growth.
         rows.ids.reserve_exact(MOST_ROWS - kept);
         let encoded = new.rows.encoded();
         let bytes = (MOST_ROWS - kept).saturating_mul(encoded.bytes() / encoded.len().max(1));
@@ -114,7 +115,7 @@ impl Log {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds rows, if there are so many before them: others have added none.
+    /// Appends rows if the log has exactly `rows` rows, so that no other version has appended any.
     fn push_after(&self, rows: usize, new: &NewRows) -> bool {
         let mut log = self.lock();
         let is_end = log.ids.len() == rows;
@@ -124,7 +125,7 @@ impl Log {
         is_end
     }
 
-    /// The first so many, and their ids.
+    /// Returns the first `rows` rows, and their ids.
     fn first(&self, rows: usize) -> (Vec<u64>, EncodedRows) {
         let log = self.lock();
         (log.ids[..rows].to_vec(), log.encoded.first(rows))

@@ -1,4 +1,4 @@
-//! A function as the catalog keeps it, and the system table of functions.
+//! The stored form of a function, and the system table of functions.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::identifiers::quoted;
 use crate::type_names::{sql_name, type_name, written};
 use crate::{Error, ErrorKind, Result};
 
-/// What it is written in.
+/// The language of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Language {
@@ -23,6 +23,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
+    /// Returns the name in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -30,12 +31,12 @@ impl Language {
         }
     }
 
-    /// Of its name, in whatever case.
+    /// Parses a name, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Python, Self::Cuda].into_iter().find(|language| language.name().eq_ignore_ascii_case(name))
     }
 
-    /// As it is written.
+    /// Returns the name for messages.
     pub fn title(self) -> &'static str {
         match self {
             Self::Python => "Python",
@@ -44,17 +45,17 @@ impl Language {
     }
 }
 
-/// What becomes of rows with a NULL among the arguments.
+/// The treatment of rows with a NULL among the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnNull {
-    /// The function does not see them: its value is NULL there.
+    /// The function is not called for them: its value is NULL.
     Null,
-    /// It is called with them.
+    /// The function is called with them.
     Called,
 }
 
-/// Whether equal arguments have equal values.
+/// The scope in which equal arguments have equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Behavior {
@@ -62,11 +63,12 @@ pub(crate) enum Behavior {
     Immutable,
     /// Within a statement.
     Stable,
-    /// Not even there.
+    /// Nowhere.
     Volatile,
 }
 
 impl Behavior {
+    /// Returns the name in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Immutable => "immutable",
@@ -76,37 +78,40 @@ impl Behavior {
     }
 }
 
-/// An argument, or a column of one that is a table.
+/// An argument, or a column of a table argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Parameter {
     pub name: String,
-    /// Its type in SQL's words: [`TABLE`], or that of a value, with [`ARRAY`] behind it if it is an array of them.
+    /// The type in SQL: [`TABLE`], or that of a value, followed by [`ARRAY`] for an array.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Of a table.
+    /// The columns of a table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Parameter>,
 }
 
-/// The type of an argument that is a table, and of rows that come back.
+/// The type of a table argument, and of returned rows.
 const TABLE: &str = "TABLE";
-/// What follows the type of an array's items.
+/// The suffix of an array type.
 const ARRAY: &str = "[]";
 
 impl Parameter {
+    /// Creates a parameter of a value type.
     pub fn value(name: &str, type_name: String) -> Self {
         Self { name: name.into(), type_name, columns: Vec::new() }
     }
 
+    /// Creates a table parameter.
     pub fn table(name: &str, columns: Vec<Self>) -> Self {
         Self { name: name.into(), type_name: TABLE.into(), columns }
     }
 
+    /// Returns whether it is a table.
     pub fn is_table(&self) -> bool {
         self.type_name == TABLE
     }
 
-    /// Its type as Arrow has it; a table is a struct of its columns.
+    /// Returns its Arrow type. A table is a struct of its columns.
     pub fn data_type(&self) -> Result<DataType> {
         if !self.is_table() {
             return parse(&self.type_name);
@@ -114,7 +119,7 @@ impl Parameter {
         struct_of(&self.columns)
     }
 
-    /// As it is written.
+    /// Returns its SQL text.
     pub fn text(&self, name: &dyn Fn(&str) -> String) -> String {
         match self.is_table() {
             true => format!("{} {}", name(&self.name), table_text(&self.columns, name)),
@@ -133,7 +138,7 @@ fn struct_of(columns: &[Parameter]) -> Result<DataType> {
     Ok(DataType::Struct(columns.iter().map(field).collect::<Result<_>>()?))
 }
 
-/// The type of a value, or of an array of them.
+/// Parses the type of a value, or of an array of values.
 fn parse(type_name: &str) -> Result<DataType> {
     match type_name.strip_suffix(ARRAY) {
         Some(item) => Ok(DataType::List(Arc::new(Field::new_list_field(parse_type(item)?.arrow(), true)))),
@@ -146,9 +151,9 @@ fn parse(type_name: &str) -> Result<DataType> {
 pub(crate) struct Function {
     pub language: Language,
     pub arguments: Vec<Parameter>,
-    /// Its type in SQL's words; [`TABLE`] for rows.
+    /// The return type in SQL; [`TABLE`] for rows.
     pub returns: String,
-    /// Of the rows.
+    /// The columns of returned rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Parameter>,
     pub on_null: OnNull,
@@ -157,7 +162,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// What comes back, as Arrow has it; rows are an array of structs.
+    /// Returns the Arrow type of the result. Rows are an array of structs.
     pub fn return_type(&self) -> Result<DataType> {
         if self.columns.is_empty() {
             return parse(&self.returns);
@@ -166,7 +171,7 @@ impl Function {
         Ok(DataType::List(Arc::new(Field::new_list_field(rows, true))))
     }
 
-    /// What comes back, in SQL's words.
+    /// Returns the SQL text of the result type.
     fn returns(&self, name: &dyn Fn(&str) -> String) -> String {
         match self.columns.as_slice() {
             [] => written(&self.returns).into(),
@@ -174,18 +179,20 @@ impl Function {
         }
     }
 
+    /// Encodes the function as JSON.
     pub fn encode(&self) -> Result<String> {
         serde_json::to_string(self)
             .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write a function as JSON: {e}")))
     }
 
+    /// Decodes a function of this name.
     pub fn decode(name: &str, text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|e| {
             Error::new(ErrorKind::Corrupt, format!("the function \"{name}\" cannot be read: {e}")).with_hint(NEWER)
         })
     }
 
-    /// The statement that makes it.
+    /// Returns the statement that creates the function.
     pub fn statement(&self, name: &str) -> String {
         let arguments: Vec<String> = self.arguments.iter().map(|argument| argument.text(&argument_name)).collect();
         let mut text = format!(
@@ -201,7 +208,7 @@ impl Function {
         if self.on_null == OnNull::Called {
             text += " CALLED ON NULL INPUT";
         }
-        // A tag that the text does not have, nor begins at its end.
+        // The tag must not occur in the source, nor begin at its end.
         let mut tag = if self.source.ends_with('$') { "f".to_string() } else { String::new() };
         while self.source.contains(&format!("${tag}$")) {
             tag.push('f');
@@ -211,7 +218,7 @@ impl Function {
     }
 }
 
-/// A name as it stands before a type, where the words for modes are none.
+/// Quotes the name of an argument, including the keywords for argument modes.
 fn argument_name(name: &str) -> String {
     match name.to_ascii_lowercase().as_str() {
         "in" | "out" | "inout" | "variadic" => format!("\"{name}\""),
@@ -219,7 +226,7 @@ fn argument_name(name: &str) -> String {
     }
 }
 
-/// A type as the catalog names it, if a language has it: arrays are CUDA's.
+/// Returns the catalog's name of a type, if a language supports it. Only CUDA supports arrays.
 pub(crate) fn type_of(data_type: &DataType, language: Language) -> Option<String> {
     match data_type {
         DataType::List(item) if language == Language::Cuda && !item.data_type().is_nested() => {
@@ -229,7 +236,7 @@ pub(crate) fn type_of(data_type: &DataType, language: Language) -> Option<String
     }
 }
 
-/// The name of any type, as it is written.
+/// Returns the SQL name of any type.
 pub(super) fn name_of(data_type: &DataType) -> String {
     match data_type {
         DataType::List(item) => name_of(item.data_type()) + ARRAY,
@@ -237,7 +244,7 @@ pub(super) fn name_of(data_type: &DataType) -> String {
     }
 }
 
-/// `onehop_functions`: a row for each function.
+/// Builds the rows of `onehop_functions`, one for each function.
 pub(crate) fn functions(catalog: &Catalog) -> Result<RecordBatch> {
     let all = catalog.functions.iter().map(|(name, text)| Ok((name, Function::decode(name, text)?)));
     let all = all.collect::<Result<Vec<_>>>()?;

@@ -1,15 +1,16 @@
-//! Processes that run functions: whatever a function does, it does it to itself.
+//! Processes that run functions, which isolate their faults from the database.
 //!
 //! ```text
-//! caller ── request ──► a thread of the process's ── pipe ──► helper.py, or what else speaks as it does
+//! caller ── request ──► a thread for the process ── pipe ──► helper.py, or another program
 //!   ▲                                │
-//!   └─ looks now and then whether ◄──┘ response, or that the process has ended
-//!      anybody still waits: then the process is killed
+//!   └─ polls for cancellation, ◄─────┘ a response, or the end of the process
+//!      which kills the process
 //! ```
 //! Invariants:
-//! - A process runs one function at a time, for one caller. Those that nobody needs wait for the next, [`MOST_IDLE`] at most.
-//! - One that was killed, has ended or has said nonsense is never asked again.
-//! - It is in a process group of its own: Ctrl-C is the caller's, who cancels.
+//! - A process runs one function at a time, for one caller. Idle processes wait for the next call,
+//!   at most [`MOST_IDLE`].
+//! - A process that was killed, has ended or has sent an invalid response is never used again.
+//! - A process is in its own process group. Ctrl-C reaches only the caller, which cancels.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -26,26 +27,26 @@ use super::tables::Tables;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// What Python runs.
+/// The Python program.
 const PYTHON: &str = include_str!("helper.py");
-/// Between two looks whether anybody still waits.
+/// The interval of checks for cancellation.
 const LOOK: Duration = Duration::from_millis(50);
-/// Processes that wait for work.
+/// The maximum number of idle processes.
 const MOST_IDLE: usize = 16;
-/// Bytes of a response that make no sense any more.
+/// The maximum size of a valid response, in bytes.
 const MOST_BYTES: u64 = 1 << 40;
 
-/// Processes without work, by what they were started with.
+/// Idle processes, with the programs that they run.
 #[derive(Debug, Default)]
 pub(crate) struct Helpers(Mutex<Vec<Helper>>);
 
 impl Helpers {
-    /// One that was started as this program, or a new one.
+    /// Returns an idle process of this program, or starts a new one.
     pub fn take(&self, program: &Program) -> Result<Helper> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(place) = idle.iter().rposition(|helper| helper.program == *program) {
             let mut helper = idle.remove(place);
-            // What has ended meanwhile, for whatever reason, is nobody's error.
+            // An idle process may end for any reason. This is not an error.
             if matches!(helper.child.try_wait(), Ok(None)) {
                 return Ok(helper);
             }
@@ -54,7 +55,7 @@ impl Helpers {
         Helper::start(program)
     }
 
-    /// Has one wait for work that is fit for it.
+    /// Keeps a process for the next call, if there is space.
     pub fn give(&self, helper: Helper) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MOST_IDLE {
@@ -63,26 +64,26 @@ impl Helpers {
     }
 }
 
-/// A request or a response: a header, and a stream of Arrow's.
+/// A request or a response: a header, and an Arrow stream.
 type Message = (Vec<u8>, Vec<u8>);
 
-/// What is started.
+/// A program to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its name, and what it is told.
+    /// Its name and arguments.
     words: Vec<OsString>,
-    /// What helps where it cannot be started.
+    /// The hint if it cannot be started.
     hint: &'static str,
 }
 
 impl Program {
-    /// A Python, by its name.
+    /// Returns the program of a Python interpreter.
     pub fn python(interpreter: &str) -> Self {
         let words = [interpreter, "-c", PYTHON].map(OsString::from).into();
         Self { words, hint: "SET functions.python = '/path/to/python3' says which Python it is" }
     }
 
-    /// What runs functions of devices, as these say.
+    /// Returns the program that runs functions on devices.
     pub fn of_devices(words: Vec<OsString>) -> Self {
         Self { words, hint: "functions in CUDA are run by the program that the database runs in, started once more" }
     }
@@ -95,19 +96,19 @@ pub(crate) struct Helper {
     child: Child,
     requests: SyncSender<Message>,
     responses: Receiver<io::Result<Message>>,
-    /// What it knows, and by which number.
+    /// The defined functions, with their numbers.
     pub defined: HashMap<String, u64>,
 }
 
-/// What a response says.
+/// The header of a response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Said {
     pub error: Option<String>,
     pub line: Option<u64>,
-    /// A module that is not there.
+    /// A missing module.
     pub missing: Option<String>,
-    /// What it runs on is of no use to it any more: it ends.
+    /// True if the process cannot be used again: it ends.
     pub is_last: bool,
 }
 
@@ -141,10 +142,10 @@ impl Helper {
         }
     }
 
-    /// Asks, and waits for the answer as long as anybody waits for the query's.
+    /// Sends a request, and waits for the response until the query is cancelled.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`]; that the process has ended. It is of no use any more then.
+    /// [`ErrorKind::Cancelled`]; the process has ended. The process cannot be used again then.
     pub fn ask(&mut self, header: &serde_json::Value, data: Vec<u8>, query: &Query) -> Result<(Said, Vec<u8>)> {
         if self.requests.send((header.to_string().into_bytes(), data)).is_err() {
             return Err(self.ended(None));
@@ -160,7 +161,7 @@ impl Helper {
                 Ok(Err(e)) => return Err(self.ended(Some(&e))),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended(None)),
                 Err(RecvTimeoutError::Timeout) if query.is_cancelled() => {
-                    // Whatever it is doing: it is not waited for.
+                    // The process is not waited for, whatever it is doing.
                     let _ = self.child.kill();
                     return Err(Error::new(ErrorKind::Cancelled, "the query was cancelled"));
                 }
@@ -183,7 +184,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // Without this it would stay among the processes of the system.
+        // Without the wait the process would remain as a zombie.
         let _ = self.child.wait();
     }
 }
@@ -209,7 +210,7 @@ fn part_of(stdout: &mut ChildStdout) -> io::Result<Vec<u8>> {
     if (read as u64) < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
-/// What a statement runs functions with.
+/// The environment in which a statement runs functions.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub helpers: Arc<Helpers>,
@@ -217,11 +218,11 @@ pub(crate) struct Host {
     pub python: String,
     /// `functions.allow_python`.
     pub allows_python: bool,
-    /// What runs functions in CUDA: words of a program, if devices have one.
+    /// The command line of the program for CUDA functions, if devices have one.
     pub cuda: Option<Vec<OsString>>,
     /// `functions.allow_cuda`.
     pub allows_cuda: bool,
-    /// What functions have tables by.
+    /// The table arguments.
     pub tables: Tables,
     pub query: Arc<Query>,
 }

@@ -1,14 +1,15 @@
-//! Functions that somebody has written: kept in the catalog, and called by statements as SQL's own are.
+//! User-defined functions, which the catalog stores, and statements call like built-in ones.
 //!
 //! ```text
 //! CREATE FUNCTION .. LANGUAGE python AS $$ .. $$ ─► Function, in the catalog
 //!                                                       │ of the statement's snapshot
-//! SELECT f(x) FROM t ─► UserFunction ── batches ──► Helper, a process of its own ─┬─ python: helper.py
-//!                                                                                 └─ cuda: the program of the devices
+//! SELECT f(x) FROM t ─► UserFunction ── batches ──► Helper, a process ─┬ python: helper.py
+//!                                                                      └ cuda: device program
 //! ```
-//! Tables that are arguments are exported for the process ([`Tables`]), which has them where they are.
+//! Table arguments are exported for the process ([`Tables`]), which maps them without a copy.
 //!
-//! What a function may do is what its process may: they are off unless `functions.allow_python`, or `functions.allow_cuda`, is set.
+//! A function has the rights of its process. Functions are disabled unless
+//! `functions.allow_python`, or `functions.allow_cuda`, is set.
 
 mod definition;
 mod helper;
@@ -28,10 +29,10 @@ pub(crate) use self::tables::Tables;
 use crate::Result;
 use crate::catalog::Catalog;
 
-/// Makes the functions of a catalog known to a statement.
+/// Registers the functions of a catalog for a statement.
 ///
 /// # Errors
-/// Records that are none.
+/// Invalid records.
 pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> Result<()> {
     let host = Arc::new(host);
     for (name, text) in &catalog.functions {
@@ -42,16 +43,17 @@ pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> R
     Ok(())
 }
 
-/// The columns of the rows that a function returns, none if it has a value; `None` for one that nobody has made.
+/// Returns the columns of the rows that a function returns, empty if it returns a value; `None` if
+/// it is not user-defined.
 pub(crate) fn columns_of_rows(function: &ScalarUDF) -> Option<Vec<String>> {
     let function: &dyn Any = function.inner().as_ref();
     Some(function.downcast_ref::<UserFunction>()?.columns_of_rows())
 }
 
-/// Whether whoever runs a function takes it.
+/// Checks that the language accepts a function.
 ///
 /// # Errors
-/// What is wrong with it, with the line.
+/// The message of the language, with the line.
 pub(crate) fn check(name: &str, function: &Function, host: Host) -> Result<()> {
     UserFunction::new(name, function.clone(), &Arc::new(host))?.check()
 }

@@ -1,13 +1,15 @@
-//! A function that somebody has written, as a scalar function of SQL's.
+//! A user-defined function as a scalar function in SQL.
 //!
-//! 1. Rows with a NULL among the arguments are left out, unless the function is to see them.
-//! 2. The arguments go to a process as one batch. Python has them as NumPy's arrays, or as Arrow's where there may be NULLs; CUDA as
-//!    columns on a device, with a thread for each row.
-//! 3. The result is cast to the type that the function returns; rows that were left out are NULL.
+//! 1. Rows with a NULL among the arguments are skipped, unless the function accepts NULLs.
+//! 2. The arguments go to a process as one batch. Python gets NumPy arrays, or Arrow arrays if
+//!    there may be NULLs. CUDA gets columns on a device, with one thread for each row.
+//! 3. The result is cast to the type that the function returns. Skipped rows are NULL.
 //!
-//! A table that is an argument is named by a constant, and is the same for all rows: the process has it by a handle.
+//! A table argument is named by a constant, and is the same for all rows. The process gets a handle
+//! to it.
 //!
-//! Whether functions may run is asked when one is called: a statement that was planned before may still not.
+//! The permission to run functions is checked at each call: it may have been revoked after
+//! planning.
 
 use std::hash::{Hash, Hasher};
 use std::io::Cursor;
@@ -30,7 +32,7 @@ use super::definition::{Behavior, Function, Language, OnNull, Parameter, name_of
 use super::helper::{Helper, Host, Program, Said};
 use crate::{Error, ErrorKind, Result};
 
-/// Tables by their arguments.
+/// The handles of tables by argument name.
 type Handles = serde_json::Map<String, serde_json::Value>;
 
 /// A function of a statement.
@@ -38,7 +40,7 @@ type Handles = serde_json::Map<String, serde_json::Value>;
 pub(super) struct UserFunction {
     name: String,
     function: Arc<Function>,
-    /// Of the arguments; a table's is a struct.
+    /// The types of the arguments; that of a table is a struct.
     types: Vec<DataType>,
     returns: DataType,
     signature: Signature,
@@ -49,7 +51,8 @@ impl UserFunction {
     pub fn new(name: &str, function: Function, host: &Arc<Host>) -> Result<Self> {
         let types = function.arguments.iter().map(|argument| argument.data_type()).collect::<Result<Vec<_>>>()?;
         let returns = function.return_type()?;
-        // None is immutable: plans of those are kept for other statements, which have processes of their own.
+        // No function is immutable for DataFusion. Plans with immutable functions are shared among
+        // statements, which have their own processes.
         let volatility = match function.behavior {
             Behavior::Immutable | Behavior::Stable => Volatility::Stable,
             Behavior::Volatile => Volatility::Volatile,
@@ -59,10 +62,10 @@ impl UserFunction {
         Ok(Self { name: name.into(), function, types, returns, signature, host })
     }
 
-    /// Whether its language takes it.
+    /// Checks that the language accepts the function.
     ///
     /// # Errors
-    /// What it says, with the line.
+    /// The message of the language, with the line.
     pub fn check(&self) -> Result<()> {
         let mut helper = self.helper()?;
         self.number_in(&mut helper)?;
@@ -70,7 +73,7 @@ impl UserFunction {
         Ok(())
     }
 
-    /// See [`super::columns_of_rows`].
+    /// Returns the columns of its rows. See [`super::columns_of_rows`].
     pub fn columns_of_rows(&self) -> Vec<String> {
         self.function.columns.iter().map(|column| column.name.clone()).collect()
     }
@@ -98,7 +101,7 @@ impl UserFunction {
         self.host.helpers.take(&program)
     }
 
-    /// One that has answered: the next call may have it, if it is of use.
+    /// Returns a process that has answered to the pool, if it can be used again.
     fn done_with(&self, helper: Helper, said: &Said) {
         if !said.is_last {
             self.host.helpers.give(helper);
@@ -119,7 +122,7 @@ impl UserFunction {
         }
     }
 
-    /// By which number a process knows it; it gets to know it, if it does not.
+    /// Returns the number of the function in a process. Defines it there if necessary.
     fn number_in(&self, helper: &mut Helper) -> Result<u64> {
         let key = format!("{}\0{}", self.name, self.function.encode()?);
         if let Some(number) = helper.defined.get(&key) {
@@ -145,14 +148,14 @@ impl UserFunction {
         Ok(number)
     }
 
-    /// The type in which an argument is taken that is given in one.
+    /// Returns the type to which an argument of a given type is coerced.
     fn taken(&self, argument: &Parameter, wanted: &DataType, given: &DataType) -> DataFusionResult<DataType> {
         let told = match wanted {
-            // A table is named by a text.
+            // A table is named by a string.
             DataType::Struct(_) => DataType::Utf8View,
             other => other.clone(),
         };
-        // A number that somebody writes is of the widest type: it is made narrower when it is there, if it fits.
+        // A numeric literal has the widest type. Its value is narrowed later, if it fits.
         let written = wide(&told);
         if let Some(taken) = [&told, &written].into_iter().find(|taken| keeps_values(taken, given)) {
             return Ok(taken.clone());
@@ -166,7 +169,7 @@ impl UserFunction {
         )
     }
 
-    /// Values of an argument, in its type.
+    /// Casts the values of an argument to its type.
     fn narrowed(&self, argument: &Parameter, given: ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
         if given.data_type() == wanted {
             return Ok(given);
@@ -183,7 +186,7 @@ impl UserFunction {
         }
     }
 
-    /// The table that is given for an argument; `None` for NULL.
+    /// Returns the name of the table for an argument; `None` for NULL.
     fn table_name(&self, argument: &Parameter, given: &ColumnarValue) -> Result<Option<String>> {
         match given {
             ColumnarValue::Scalar(
@@ -197,7 +200,7 @@ impl UserFunction {
         }
     }
 
-    /// The handles of tables, by the arguments' names; `None` if one of them is NULL. Blocks.
+    /// Returns the handles of tables by argument name; `None` if one of the tables is NULL. Blocks.
     fn handles(&self, tables: &[(&Parameter, Option<String>)]) -> Result<Option<Handles>> {
         let mut handles = Handles::new();
         for (argument, name) in tables {
@@ -213,7 +216,7 @@ impl UserFunction {
         named.map(|(argument, data_type)| Field::new(&argument.name, wire_type(data_type), true))
     }
 
-    /// The results of rows, of which there are these columns, beside tables by their handles.
+    /// Calls the function for `rows` rows with these argument columns and table handles.
     fn call(&self, arguments: &[ArrayRef], tables: &Handles, rows: usize) -> Result<ArrayRef> {
         let mut helper = self.helper()?;
         let number = self.number_in(&mut helper)?;
@@ -250,7 +253,7 @@ impl UserFunction {
         }
     }
 
-    /// The results of rows, of which those with a NULL may be left out.
+    /// Returns the results of rows. Rows with a NULL are skipped unless the function accepts NULLs.
     fn results(&self, arguments: &[ArrayRef], tables: &Handles, rows: usize) -> Result<ArrayRef> {
         let nulls = match self.function.on_null {
             OnNull::Null => arguments
@@ -274,7 +277,7 @@ impl UserFunction {
     }
 }
 
-/// The type of numbers of that kind that are written in SQL.
+/// Returns the type of numeric literals of the same kind.
 fn wide(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Float32 => DataType::Float64,
@@ -287,19 +290,20 @@ fn wide(data_type: &DataType) -> DataType {
     }
 }
 
-/// A finite value that single precision has no finite one for, which a cast does not say.
+/// Returns a finite value that overflows single precision, which a cast does not report.
 fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
     if let (Some(given), Some(narrowed)) = (given.as_list_opt::<i32>(), narrowed.as_list_opt::<i32>()) {
         return too_large(given.values(), narrowed.values());
     }
     let (given, narrowed) = (given.as_primitive_opt::<Float64Type>()?, narrowed.as_primitive_opt::<Float32Type>()?);
-    // Behind NULLs there may be anything.
+    // Values behind NULLs are arbitrary.
     let mut both = given.iter().zip(narrowed).filter_map(|(given, narrowed)| given.zip(narrowed));
     both.find(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| given)
 }
 
-/// Whether values of a type may be taken as those of another without being asked: none becomes another one, but for what floats
-/// round, and moments finer than the type's. Some may be refused.
+/// Returns whether values of one type may be implicitly taken as those of another. No value
+/// changes, except by rounding to floats and to the type's unit of time. Some values may be
+/// refused.
 fn keeps_values(into: &DataType, from: &DataType) -> bool {
     use DataType::{
         Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float32, Float64, Int64,
@@ -322,13 +326,13 @@ fn keeps_values(into: &DataType, from: &DataType) -> bool {
         (Timestamp(_, zone), Timestamp(_, other)) => zone.is_some() == other.is_some(),
         (Timestamp(_, None), Date32) => true,
         (Timestamp(..) | Date32, Utf8 | LargeUtf8 | Utf8View) => true,
-        // Narrower ones are taken as these, and made narrower when they are there.
+        // Narrower integers are taken as this type, and narrowed later.
         (Int64, from) => from.is_integer(),
         _ => false,
     }
 }
 
-/// Types as every version of Arrow for Python knows them.
+/// Returns a type that every version of Arrow for Python supports.
 fn wire_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
@@ -336,12 +340,13 @@ fn wire_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The runtime of this thread, if it has others to go on with while this one waits.
+/// Returns the runtime of this thread, if it has other threads that can continue while this one
+/// waits.
 pub(super) fn runtime_of_threads() -> Option<Handle> {
     Handle::try_current().ok().filter(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// What waits for another process lets the runtime have another thread in place of its own.
+/// Runs work that waits for another process. The runtime uses another thread meanwhile.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match runtime_of_threads() {
         Some(_) => tokio::task::block_in_place(work),
@@ -393,7 +398,7 @@ impl ScalarUDFImpl for UserFunction {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
         let are_constants = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        // Of the same arguments a volatile function has a value for each row all the same.
+        // A volatile function of constant arguments still has a value for each row.
         let is_constant = are_constants && self.function.behavior != Behavior::Volatile;
         let rows = if is_constant { 1 } else { args.number_rows };
         if rows == 0 {

@@ -1,7 +1,7 @@
-//! Tables that functions have as arguments: exported for the processes that run them, for as long as the statement.
+//! Table arguments of functions, exported for the processes that run them until the statement ends.
 //!
-//! Invariant: what a statement has exported is released when it ends. The process may have it open for a moment longer, in
-//! which its memory stays.
+//! Invariant: the exports of a statement are released when it ends. A process may have them open
+//! for a moment longer, during which their memory stays.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::arrays::Exporting;
 use crate::arrays::export::Handle;
 use crate::{Error, ErrorKind, Result};
 
-/// Those of a statement.
+/// The table arguments of a statement.
 pub(crate) struct Tables {
     exporting: Exporting,
-    /// By the table's name and the columns that are wanted of it.
+    /// The handles by table name and columns.
     handles: Mutex<HashMap<(String, Vec<String>), String>>,
 }
 
@@ -30,15 +30,15 @@ impl Tables {
         Self { exporting, handles: Mutex::default() }
     }
 
-    /// A handle to columns of a table, which is named by it, or by its handle already. Blocks.
+    /// Returns a handle to columns of a table. `table` is its name, or already a handle. Blocks.
     ///
     /// # Errors
-    /// Those of an export; where nothing can be waited for.
+    /// Errors of an export; [`ErrorKind::Invalid`] if the runtime cannot block.
     pub fn handle(&self, table: &str, columns: Vec<String>) -> Result<String> {
         if Handle::is_meant(table) {
             return Ok(table.into());
         }
-        // One thread exports it, and the others wait.
+        // One thread exports the table, and the others wait.
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (table.to_string(), columns);
         if let Some(handle) = handles.get(&key) {

@@ -1,6 +1,6 @@
-//! What is wrong with a text file, and where: the line as an editor counts it, the column, the text.
+//! Faults of a text file with their position: the line as in an editor, the column, the text.
 //!
-//! The message says which option reads the file, where there is one.
+//! The message names the option that reads the file, if there is one.
 
 use std::io;
 
@@ -14,14 +14,15 @@ use crate::files::site::{of_cluster, refused};
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind};
 
-/// So many letters of a value are shown.
+/// The maximum number of characters of a value in a message.
 const SHOWN_LETTERS: usize = 60;
 
+/// A fault of a text file.
 #[derive(Debug)]
 pub(super) enum Fault {
     Io(io::Error),
     Utf16,
-    /// Other than its name says.
+    /// A format other than the name says.
     NotText {
         is: &'static str,
         extension: &'static str,
@@ -39,16 +40,16 @@ pub(super) enum Fault {
         expected: usize,
         separator: Option<char>,
     },
-    /// The first line ends with a delimiter, this one does not.
+    /// The first line ends with a delimiter, but this one does not.
     NoTrailing {
         line: u64,
     },
-    /// Something follows the delimiter that should end the line.
+    /// Text follows the delimiter that should end the line.
     Trailing {
         line: u64,
         text: String,
     },
-    /// Text behind a closing quote.
+    /// Text follows a closing quote.
     BrokenQuote {
         line: u64,
         column: String,
@@ -64,7 +65,7 @@ pub(super) enum Fault {
         text: String,
         misfit: Misfit,
     },
-    /// The reader's own words, for what cannot be told apart.
+    /// The builder's own message, for a fault that cannot be classified.
     Other {
         line: u64,
         reason: ArrowError,
@@ -72,7 +73,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// The error for the file `name`.
+    /// Converts the fault to the error of the file `name`.
     pub fn into_error(self, name: &str, types: Types, has_header: bool) -> Error {
         let data = |message: String| Error::new(ErrorKind::Data, message);
         match self {
@@ -153,7 +154,7 @@ impl Fault {
     }
 }
 
-/// The statement with the option that would read a file.
+/// Returns the statement with the option that would read a file.
 fn option(name: &str, types: Types, option: &str, what: &str) -> String {
     match types {
         Types::Guessed => format!("read_csv('{name}', {option}) {what}"),

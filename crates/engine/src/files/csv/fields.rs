@@ -1,19 +1,20 @@
-//! Where fields begin and end in text.
+//! Boundaries of fields in text.
 //!
-//! A field is plain, up to the next delimiter or line end, or quoted: blanks, a quote, text in which quotes are doubled
-//! or escaped, a quote, blanks. Anything else behind the closing quote makes the field [`Ends::Broken`], never another
-//! value. A carriage return before a line feed belongs to the line end. Lines that begin with the comment mark are
-//! skipped, and so are empty lines, unless records have a single field: then they are NULL.
+//! A plain field ends at the next delimiter or line end. A quoted field is blanks, a quote, text in
+//! which quotes are doubled or escaped, a quote, blanks. Anything else after the closing quote
+//! makes the field [`Ends::Broken`], never another value. A carriage return before a line feed
+//! belongs to the line end. Lines that begin with the comment character are skipped. Empty lines
+//! are skipped unless records have a single field, where they are NULL.
 
 use super::Dialect;
 
-/// A field, as it lies in the text.
+/// A field in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub start: usize,
     pub end: usize,
     pub form: FieldForm,
-    /// After the delimiter or the line end.
+    /// The offset after the delimiter or the line end.
     pub next: usize,
     pub ends: Ends,
 }
@@ -22,30 +23,30 @@ pub(super) struct Field {
 pub(super) enum FieldForm {
     Plain,
     Quoted,
-    /// Quoted, with escaped bytes in it.
+    /// Quoted, with escaped bytes.
     Escaped,
 }
 
-/// What follows a field.
+/// The end of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Field,
     Record,
-    /// Text behind a closing quote, or a quote that is not closed.
+    /// Text after a closing quote, or a quote that is not closed.
     Broken,
 }
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Marks bytes of a word that equal the pattern's; only the first mark is exact.
+/// Marks bytes of a word that equal the pattern's. Only the first mark is exact.
 #[inline]
 fn equal(word: u64, pattern: u64) -> u64 {
     let differ = word ^ pattern;
     differ.wrapping_sub(LOW) & !differ & HIGH
 }
 
-/// The place of the first byte that is one of two, or the end.
+/// Returns the offset of the first byte that is one of two, or the end.
 #[inline]
 fn find(bytes: &[u8], mut at: usize, one: u8, other: u8) -> usize {
     let (one_word, other_word) = (LOW * u64::from(one), LOW * u64::from(other));
@@ -61,7 +62,7 @@ fn find(bytes: &[u8], mut at: usize, one: u8, other: u8) -> usize {
     rest.iter().position(|byte| *byte == one || *byte == other).map_or(bytes.len(), |found| at + found)
 }
 
-/// The field that begins at a place.
+/// Returns the field that begins at `start`.
 #[inline]
 pub(super) fn field(bytes: &[u8], start: usize, dialect: &Dialect) -> Field {
     if let Some(quote) = dialect.quote {
@@ -115,7 +116,7 @@ fn quoted(bytes: &[u8], start: usize, quote: u8, dialect: &Dialect) -> Field {
     Field { start, end, form, next, ends }
 }
 
-/// A field's text without the bytes that escape others.
+/// Appends a field's text without its escape characters.
 pub(super) fn unescape(text: &[u8], dialect: &Dialect, into: &mut Vec<u8>) {
     let quote = dialect.quote.unwrap_or(b'"');
     let escape = dialect.escape.unwrap_or(quote);
@@ -132,7 +133,7 @@ pub(super) fn unescape(text: &[u8], dialect: &Dialect, into: &mut Vec<u8>) {
     }
 }
 
-/// A field's value.
+/// Returns a field's value.
 pub(super) fn value<'a>(bytes: &'a [u8], field: &Field, dialect: &Dialect) -> std::borrow::Cow<'a, [u8]> {
     let text = &bytes[field.start..field.end];
     match field.form {
@@ -145,18 +146,18 @@ pub(super) fn value<'a>(bytes: &'a [u8], field: &Field, dialect: &Dialect) -> st
     }
 }
 
-/// Whether a comment begins here.
+/// Returns whether a comment begins at `at`.
 #[inline]
 pub(super) fn is_comment(bytes: &[u8], at: usize, dialect: &Dialect) -> bool {
     dialect.comment.is_some() && bytes.get(at).copied() == dialect.comment
 }
 
-/// After the line that a place is in.
+/// Returns the offset after the line that contains `at`.
 pub(super) fn after_line(bytes: &[u8], at: usize, line_end: u8) -> usize {
     memchr::memchr(line_end, &bytes[at..]).map_or(bytes.len(), |found| at + found + 1)
 }
 
-/// The length of an empty line that begins here.
+/// Returns the length of an empty line that begins at `at`.
 #[inline]
 pub(super) fn empty_line(bytes: &[u8], at: usize, line_end: u8) -> Option<usize> {
     match (bytes.get(at), bytes.get(at + 1)) {
@@ -166,7 +167,8 @@ pub(super) fn empty_line(bytes: &[u8], at: usize, line_end: u8) -> Option<usize>
     }
 }
 
-/// Where the next record begins; comments are skipped, and empty lines unless they are records.
+/// Returns the start of the next record. Comments are skipped, and so are empty lines unless they
+/// are records.
 #[inline]
 pub(super) fn next_record(bytes: &[u8], mut at: usize, dialect: &Dialect, has_single_field: bool) -> usize {
     while at < bytes.len() {

@@ -1,15 +1,16 @@
-//! The forms that values of text files are written in, and the types that can hold them without loss.
+//! The forms of values in text files, and the types that can hold them without loss.
 //!
-//! [`Forms::of`] gives the set of types that a text can be read as; the sets of a column's values are intersected. The
-//! order of preference, and the forms, are those of DuckDB 2.0, except where it loses something: a value with a fraction
-//! is no BIGINT, one with a time is no DATE, nine digits of a second need nanoseconds, a number too large for a DOUBLE is
-//! text. `02/01/2024` is a day, then a month, unless a value of the column rules that out.
+//! [`Forms::of`] returns the set of types that a text can be read as. The sets of a column's values
+//! are intersected. The order of preference and the forms are those of DuckDB 2.0, except where
+//! DuckDB loses information. A value with a fraction is not a BIGINT, and one with a time is not a
+//! DATE. Nine digits of a second need nanoseconds. A number too large for a DOUBLE is text.
+//! `02/01/2024` is a day, then a month, unless a value of the column excludes that.
 
 use std::ops::BitAnd;
 
 use crate::pg_types::calendar::days_of_civil;
 
-/// The order in which a date's parts are written. Two-digit years are 1969 to 2068.
+/// The order of a date's parts. Two-digit years are 1969 to 2068.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// `2024-01-31`
@@ -27,12 +28,12 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Those of dates, the preferred one first.
+    /// The orders of dates, the preferred one first.
     const ALL: [Self; 6] =
         [Self::Iso, Self::ShortYearFirst, Self::DayFirst, Self::DayFirstShort, Self::MonthFirst, Self::MonthFirstShort];
 }
 
-/// The type that a column's values are read as.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// No value at all.
@@ -43,17 +44,18 @@ pub(super) enum Kind {
     Huge,
     Double,
     Date(Order),
-    /// Microseconds.
+    /// A timestamp in microseconds.
     Timestamp(Order),
+    /// A timestamp in nanoseconds.
     Nanoseconds,
-    /// With an offset from UTC.
+    /// A timestamp with an offset from UTC.
     Moment,
     MomentNanoseconds,
     Text,
 }
 
 impl Kind {
-    /// Whether a value leaves a column's types as they are, as far as that is seen at a glance.
+    /// Returns true if a quick test shows that a value is in this type. False means unknown.
     #[inline]
     pub fn surely_holds(self, text: &[u8]) -> bool {
         match self {
@@ -68,7 +70,7 @@ impl Kind {
     }
 }
 
-/// `12.5`, of few enough digits.
+/// Returns whether a text is a fraction such as `12.5` with few enough digits.
 fn is_plain_fraction(text: &[u8]) -> bool {
     let whole = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let is_whole = whole == 1 || (whole > 1 && text[0] != b'0');
@@ -90,7 +92,7 @@ const BOOLEAN: u32 = 1;
 const INT: u32 = 2;
 const HUGE: u32 = 4;
 const DOUBLE: u32 = 8;
-/// One bit for each of [`Order::ALL`].
+/// The first bit of dates. There is one bit for each of [`Order::ALL`].
 const DATES: u32 = 4;
 const TIMESTAMPS: u32 = 10;
 const NANOSECONDS: u32 = 1 << 16;
@@ -98,11 +100,13 @@ const MOMENT: u32 = 1 << 17;
 const MOMENT_NANOSECONDS: u32 = 1 << 18;
 
 impl Forms {
-    /// Of nothing at all.
+    /// The set of a column without values.
     pub const ANY: Self = Self(u32::MAX);
+    /// The set of text alone.
     pub const TEXT: Self = Self(0);
 
-    /// Of a value; nothing but blanks is text, and so are a boolean with blanks and a fraction with blanks behind it.
+    /// Returns the types of a value. Blanks alone are text. So are a boolean with blanks, and a
+    /// fraction with trailing blanks.
     pub fn of(value: &[u8]) -> Self {
         let text = trimmed(value);
         let Some(&first) = text.first() else { return Self::TEXT };
@@ -121,12 +125,12 @@ impl Forms {
         if has_blank_behind && self.0 & INT == 0 { Self(self.0 & !DOUBLE) } else { self }
     }
 
-    /// True if nanoseconds of 64 bits hold all values, as far as there are any.
+    /// Returns whether 64-bit nanoseconds hold all values. It is true if there are none.
     pub fn fit_nanoseconds(self) -> bool {
         self.0 & (NANOSECONDS | MOMENT_NANOSECONDS) != 0
     }
 
-    /// The preferred type in the set.
+    /// Returns the preferred type in the set.
     pub fn kind(self) -> Kind {
         let has = |bits: u32| self.0 & bits != 0;
         if self == Self::ANY {
@@ -160,7 +164,7 @@ pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     text.trim_ascii()
 }
 
-/// `true`, `yes`, `t` and their opposites, in whatever case.
+/// Parses `true`, `yes`, `t` and their opposites, in any case.
 pub(super) fn boolean(text: &[u8]) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
     match text.len() {
@@ -170,7 +174,8 @@ pub(super) fn boolean(text: &[u8]) -> Option<bool> {
     }
 }
 
-/// Integers and fractions without leading zeros, or in a number's other spellings.
+/// Returns the forms of integers and fractions. They have no leading zeros, unlike some other
+/// notations of a number.
 fn number(text: &[u8]) -> u32 {
     let (is_negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -196,7 +201,7 @@ fn fits_i64(digits: &[u8], is_negative: bool) -> bool {
     digits <= most
 }
 
-/// An integer as it is written, without blanks around it.
+/// Parses an integer without surrounding blanks.
 #[inline]
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
@@ -221,7 +226,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A number as text files write it; what is too large to be one is none.
+/// Parses a number in the notation of text files; `None` if it is too large.
 pub(super) fn double(text: &[u8]) -> Option<f64> {
     let body = text.strip_prefix(b"-").unwrap_or(text);
     let value: f64 = match body.first()? {
@@ -240,18 +245,18 @@ fn fast_float(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A date, and what may follow it.
+/// A date, and an optional time and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     /// Days since 1970-01-01.
     pub days: i32,
     /// Nanoseconds of the day, if a time is written.
     pub time: Option<i64>,
-    /// Seconds that the zone is ahead of UTC, if that is written.
+    /// Seconds that the zone is ahead of UTC, if an offset is written.
     pub offset: Option<i32>,
 }
 
-/// What date a text says, if its parts are in this order.
+/// Parses a date whose parts are in this order.
 pub(super) fn moment(text: &[u8], order: Order) -> Option<Moment> {
     let (parts, rest) = date_parts(text)?;
     let days = date_of(&parts, order)?;
@@ -301,7 +306,7 @@ fn moments(text: &[u8]) -> u32 {
     forms
 }
 
-/// Whether a day's nanoseconds since 1970 fit 64 bits, whatever the zone.
+/// Returns whether a day's nanoseconds since 1970 fit 64 bits in every zone.
 fn in_nanoseconds(days: i32) -> bool {
     (-106_749..=106_749).contains(&days)
 }
@@ -311,7 +316,8 @@ struct Parts {
     digits: [usize; 3],
 }
 
-/// Three numbers with the same separator between them, and what follows.
+/// Parses three numbers with the same separator between them. Returns them with the rest of the
+/// text.
 fn date_parts(text: &[u8]) -> Option<(Parts, &[u8])> {
     let (mut values, mut digits, mut at) = ([0; 3], [0; 3], 0);
     let mut separator = None;
@@ -331,7 +337,7 @@ fn date_parts(text: &[u8]) -> Option<(Parts, &[u8])> {
     Some((Parts { values, digits }, &text[at..]))
 }
 
-/// A number of up to so many digits, and how many it has.
+/// Parses a number of at most `most` digits. Returns it with the number of digits.
 fn digits_at(text: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     let (mut value, mut count) = (0, 0);
     while let Some(byte) = text.get(at + count).filter(|byte| byte.is_ascii_digit()) {
@@ -363,7 +369,7 @@ fn date_of(parts: &Parts, order: Order) -> Option<i32> {
     days(year, parts.values[month], parts.values[day])
 }
 
-/// Days since 1970-01-01 of a day that there is, in the years 1 to 9999.
+/// Returns days since 1970-01-01 of a valid date in the years 1 to 9999.
 pub(in crate::files) fn days(year: i32, month: u32, day: u32) -> Option<i32> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let last = match month {
@@ -381,20 +387,20 @@ pub(in crate::files) fn days(year: i32, month: u32, day: u32) -> Option<i32> {
 
 const SECOND: i64 = 1_000_000_000;
 
-/// `T10:11`, ` 10:11:12.5`, and then a zone.
+/// Parses `T10:11` or ` 10:11:12.5`, followed by a zone.
 fn iso_time(text: &[u8]) -> Option<(i64, Option<i32>)> {
     let (b'T' | b't' | b' ', text) = text.split_first()? else { return None };
     let (time, end) = time_of_day(text)?;
     Some((time, zone(&text[end..])?))
 }
 
-/// True for a text such as `9:05`, `09:24:24` or `09:24:24.5`.
+/// Returns whether a text is a time such as `9:05`, `09:24:24` or `09:24:24.5`.
 pub(super) fn is_time(text: &[u8]) -> bool {
     let text = trimmed(text);
     time_of_day(text).is_some_and(|(_, end)| end == text.len())
 }
 
-/// Nanoseconds of the day, and where the text of the time ends.
+/// Parses a time. Returns nanoseconds of the day, and the end of the time in the text.
 fn time_of_day(text: &[u8]) -> Option<(i64, usize)> {
     let (hour, count) = digits_at(text, 0, 2)?;
     let mut at = count;
@@ -418,7 +424,7 @@ fn two_digits(text: &[u8], at: usize, before: u8) -> Option<u32> {
     (count == 2).then_some(value)
 }
 
-/// Nanoseconds; digits beyond them have to be zeros.
+/// Parses nanoseconds. Further digits must be zeros.
 fn fraction(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.iter().skip(9).any(|byte| *byte != b'0') {
         return None;
@@ -431,7 +437,8 @@ fn clock(hour: u32, minute: u32, second: u32) -> Option<i64> {
     (hour < 24 && minute < 60 && second < 60).then(|| i64::from(hour * 3600 + minute * 60 + second) * SECOND)
 }
 
-/// Seconds ahead of UTC: nothing, `Z`, `+01`, `-05:30`, `+0530`. The zone's name `UTC` says nothing.
+/// Parses seconds ahead of UTC: nothing, `Z`, `+01`, `-05:30`, `+0530`. The zone name `UTC` is
+/// treated as no offset.
 fn zone(text: &[u8]) -> Option<Option<i32>> {
     let (sign, text) = match text {
         [] | [b' ', b'U', b'T', b'C'] => return Some(None),
@@ -453,7 +460,7 @@ fn two(text: &[u8]) -> Option<u32> {
     digits_at(text, 0, 2).filter(|(_, count)| *count == 2).map(|(value, _)| value)
 }
 
-/// ` 10:11:12`, or in the orders with the month first ` 10:11:12 PM`.
+/// Parses ` 10:11:12`, or ` 10:11:12 PM` in the orders with the month first.
 fn plain_time(text: &[u8], order: Order) -> Option<i64> {
     let text = text.strip_prefix(b" ")?;
     let (hour, count) = digits_at(text, 0, 2)?;

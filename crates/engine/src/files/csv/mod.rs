@@ -1,18 +1,20 @@
-//! Separated text as a format of DataFusion's, read by ourselves.
+//! Separated text as a DataFusion format with its own reader.
 //!
-//! DataFusion reads a text file in ranges of bytes and takes any line end near their bounds for the end of a record, so
-//! that values with line ends in large files come out wrong; its errors name neither file nor line; its conversions cut
-//! what does not fit; and a type that a later row breaks is an error. Here:
+//! DataFusion reads a text file in byte ranges and takes any line end near their bounds for the end
+//! of a record. Values with line ends in large files are therefore wrong. Its errors name neither
+//! file nor line. Its conversions truncate values that do not fit. It fails if a later row
+//! contradicts an inferred type. The rules here are:
 //!
-//! 1. [`sniff`] finds dialect, header and types of a file that no table describes, over a sample. Of a file of up to
-//!    [`WIDENED_BYTES`] the whole is looked at, and its types hold every value: [`CsvFormat::widened`].
-//! 2. One stream reads a file front to back, in chunks that end with a record ([`records`]), and so keeps the order of its
-//!    rows.
-//! 3. Chunks are cut into fields and converted ([`values`]) by as many tasks as the scan has
-//!    threads for the file, a few chunks ahead, while the next one is read. A value that its
+//! 1. [`sniff`] infers dialect, header and types of a file from a sample, if no table describes it.
+//!    A file of up to [`WIDENED_BYTES`] is read completely, and its types hold every value:
+//!    [`CsvFormat::widen`].
+//! 2. One stream reads a file front to back, in chunks that end with a record ([`records`]), and so
+//!    preserves the order of its rows.
+//! 3. Chunks are divided into fields and converted ([`values`]) by as many tasks as the scan has
+//!    threads for the file, a few chunks ahead. The next chunk is read meanwhile. A value that its
 //!    column's type does not hold is an error with its line: [`fault`].
 //!
-//! Each file of a table has a dialect of its own, and its columns are found by name.
+//! Each file of a table has its own dialect, and its columns are found by name.
 
 mod fault;
 mod fields;
@@ -66,21 +68,22 @@ use crate::pg_types::zone::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// The sample of a file, in bytes: a record of it is looked at, however long.
+/// The sample of a file, in bytes. Records in it are sampled whatever their length.
 const SAMPLE_BYTES: usize = 4 << 20;
-/// Of files of up to so many bytes all rows are looked at for their types.
+/// The maximum length of files whose types are inferred from all rows, in bytes.
 const WIDENED_BYTES: usize = 64 << 20;
 
-/// The bytes that mean something.
+/// The bytes with a special meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dialect {
     pub delimiter: u8,
-    /// No value is quoted without one.
+    /// The quote character; `None` if no value is quoted.
     pub quote: Option<u8>,
-    /// Before a quote within quotes, beside another quote.
+    /// The escape character before a quote within quotes, in addition to another quote.
     pub escape: Option<u8>,
-    /// Begins a line that is no record.
+    /// The first character of comment lines.
     pub comment: Option<u8>,
+    /// The byte that ends lines.
     pub line_end: u8,
 }
 
@@ -90,14 +93,14 @@ impl Default for Dialect {
     }
 }
 
-/// Where the types of columns come from; errors say what to do about them.
+/// The origin of column types. It determines the hints of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Types {
     Declared,
     Guessed,
 }
 
-/// What is known of a file before it is scanned.
+/// The properties of a file that are known before it is scanned.
 #[derive(Clone, Debug)]
 pub(super) struct FileShape {
     sniffed: Sniffed,
@@ -105,26 +108,26 @@ pub(super) struct FileShape {
     names: Arc<[String]>,
 }
 
-/// How the records of a declared table's file are cut.
+/// The division into records of a file for a declared table.
 #[derive(Clone, Debug)]
 pub(crate) struct DeclaredShape {
-    /// The file as the statement calls it.
+    /// The name of the file in the statement.
     pub name: String,
-    /// The path that opens it.
+    /// The path that opens the file.
     pub path: String,
-    /// The first record, which may be a header, without the empty field of a delimiter that ends it.
+    /// The first record, which may be a header, without the empty field of a trailing delimiter.
     pub first: Vec<String>,
     sniffed: Sniffed,
 }
 
 impl DeclaredShape {
-    /// Whether a delimiter ends all records.
+    /// Returns whether all records end with a delimiter.
     pub fn has_trailing(&self) -> bool {
         self.sniffed.has_trailing
     }
 }
 
-/// How files of one statement are read.
+/// The format of the files of one statement.
 #[derive(Clone, Debug)]
 pub(super) struct CsvFormat {
     pub site: Site,
@@ -132,11 +135,11 @@ pub(super) struct CsvFormat {
     pub options: CsvOptions,
     pub types: Types,
     pub names: Names,
-    /// Counts what is read.
+    /// The query, which counts the bytes read.
     pub query: Option<Arc<Query>>,
     pub zone: Zone,
     pub limits: Limits,
-    /// Of the files, by their paths.
+    /// The shapes of the files, by path.
     pub shapes: Arc<Mutex<HashMap<String, Arc<FileShape>>>>,
 }
 
@@ -158,7 +161,7 @@ impl CsvFormat {
         Chunks::of(self.text(name, path)?, dialect, start, CHUNK_BYTES, self.limits)
     }
 
-    /// What the statement and the file's name say.
+    /// Returns the properties that the statement and the file's name determine.
     fn given(&self) -> Given {
         let options = &self.options;
         let is_tbl = self.extension == "tbl";
@@ -177,7 +180,7 @@ impl CsvFormat {
         }
     }
 
-    /// Names and types of a file; NULL is the type of a column without any value.
+    /// Infers names and types of a file. NULL is the type of a column without any value.
     fn guess(&self, name: &str, path: &str, threads: usize) -> Result<Schema> {
         let failed = self.failed(name, true);
         let mut text = self.text(name, path).map_err(&failed)?;
@@ -205,7 +208,8 @@ impl CsvFormat {
         Ok(schema)
     }
 
-    /// The types that hold all values, where the file is small enough, or that is asked for.
+    /// Widens the types to hold all values, if the file is small enough or the statement requests
+    /// it.
     fn widen(&self, name: &str, path: &str, shape: &mut FileShape, threads: usize) -> std::result::Result<(), Fault> {
         let most = match self.options.sample_size {
             None => WIDENED_BYTES,
@@ -229,7 +233,7 @@ impl CsvFormat {
                 let next = {
                     let mut chunks = chunks.lock().unwrap_or_else(PoisonError::into_inner);
                     let next = if chunks.1 > most { Ok(None) } else { chunks.0.next() };
-                    // A record that is none is an error of the scan, which says what else there is to say of it.
+                    // An invalid record is an error of the scan, which has the complete message.
                     let next = next.unwrap_or_else(|fault| {
                         if matches!(fault, Fault::Io(_)) {
                             *unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
@@ -265,8 +269,9 @@ impl CsvFormat {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
     }
 
-    /// How a file's records are cut that has so many columns, and its first one; nothing for a file without records. The
-    /// dialect that the statement and the file's name say is taken if it gives as many, and is found out otherwise.
+    /// Determines the division into records of a file with this number of columns, and its first
+    /// record; `None` for a file without records. The dialect from the statement and the file's
+    /// name applies if it yields that number. Otherwise the dialect is inferred.
     pub fn declared(&self, file: &Found, columns: usize) -> Result<Option<DeclaredShape>> {
         let failed = self.failed(&file.name, true);
         let mut text = self.text(&file.name, &file.path).map_err(&failed)?;
@@ -288,7 +293,7 @@ impl CsvFormat {
         Ok(Some(DeclaredShape { name: file.name.clone(), first, path: file.path.clone(), sniffed }))
     }
 
-    /// Keeps what [`declared`](Self::declared) gave, of which the names of columns are known now.
+    /// Keeps the result of [`declared`](Self::declared), with the names of the columns.
     pub fn keep_declared(&self, path: &str, shape: &DeclaredShape, names: &Arc<[String]>, has_header: bool) {
         let sniffed = Sniffed { header: has_header.then(Vec::new), ..shape.sniffed.clone() };
         self.keep(path, FileShape { sniffed, names: Arc::clone(names) });
@@ -334,7 +339,7 @@ impl CsvFormat {
     }
 }
 
-/// The type that holds values of a kind.
+/// Returns the type that holds values of a kind.
 fn data_type(kind: Kind) -> DataType {
     let utc = || Some(Arc::from("UTC"));
     match kind {
@@ -352,8 +357,8 @@ fn data_type(kind: Kind) -> DataType {
     }
 }
 
-/// Names of so many columns that can be told apart in whatever case: a number for those without, and one behind those that
-/// repeat another's, as DuckDB has them.
+/// Returns names of columns that are distinct in any case, as in DuckDB. A column without a name
+/// gets a number, and a duplicate gets a numeric suffix.
 fn named(header: &[String], columns: usize) -> Vec<String> {
     let digits = columns.saturating_sub(1).to_string().len();
     let given: Vec<String> = (0..columns)
@@ -365,7 +370,7 @@ fn named(header: &[String], columns: usize) -> Vec<String> {
     distinct(given)
 }
 
-/// Names of which each one is followed by a number if it repeats one before it.
+/// Returns names in which each duplicate gets a numeric suffix.
 pub(crate) fn distinct(names: Vec<String>) -> Vec<String> {
     let mut taken: HashSet<String> = HashSet::with_capacity(names.len());
     let mut counts: HashMap<String, usize> = HashMap::new();
@@ -456,12 +461,12 @@ struct CsvSource {
     table_schema: TableSchema,
     projection: SplitProjection,
     batch_rows: usize,
-    /// Chunks of a file that are parsed at a time.
+    /// The number of chunks of a file that are parsed concurrently.
     parsers: usize,
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The source, if it is of this format, with so many chunks that are parsed at a time.
+/// Returns the source with `parsers` concurrent chunks; `None` if it is of another format.
 pub(super) fn parsed_by(source: &dyn FileSource, parsers: usize) -> Option<Arc<dyn FileSource>> {
     let source: &CsvSource = source.downcast_ref()?;
     Some(Arc::new(CsvSource { parsers, ..source.clone() }))
@@ -516,7 +521,7 @@ impl FileSource for CsvSource {
         write!(f, ", parsers={}", self.parsers)
     }
 
-    /// Where a record ends is known only from the start of the file.
+    /// The end of a record is known only from the start of the file.
     fn supports_repartitioning(&self) -> bool {
         false
     }
@@ -532,7 +537,7 @@ impl FileSource for CsvSource {
 struct Opener {
     format: Arc<CsvFormat>,
     table: SchemaRef,
-    /// Those that are wanted.
+    /// The wanted columns.
     columns: Vec<usize>,
     batch_rows: usize,
     parsers: usize,
@@ -541,7 +546,7 @@ struct Opener {
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
         let (name, path) = self.format.names.of(&file.object_meta.location);
-        // A file without records has none.
+        // A file without records has no shape.
         let Some(shape) = self.format.shape(&path) else {
             return Ok(Box::pin(async { Ok(futures::stream::empty().boxed()) }));
         };
@@ -552,7 +557,7 @@ impl FileOpener for Opener {
             let opened = blocking(move || format.chunks(&name, &path, &shape)).await?;
             let chunks = opened.map_err(&explain)?;
             let chunks = read_ahead(chunks, |chunks| chunks.next().map_err(Step::Fault));
-            // One more waits for the thread that is done first.
+            // One more chunk is ready for the first thread that finishes.
             let ahead = parsers + 1;
             let batches = chunks.map(move |chunk| {
                 let reader = Arc::clone(&reader);
@@ -572,7 +577,7 @@ impl FileOpener for Opener {
     }
 }
 
-/// What ends a scan before its end.
+/// An error that ends a scan.
 enum Step {
     Fault(Fault),
     Died(DataFusionError),

@@ -1,11 +1,13 @@
-//! A text file in pieces that end where a record ends.
+//! Division of a text file into chunks of whole records.
 //!
-//! A line end within quotes belongs to a value, so where records end is only known from the start of the file. The
-//! [`Splitter`] finds out by looking at quotes and line ends alone, many times faster than values are parsed: one
-//! thread cuts the file into [`Chunk`]s, many parse them, and every chunk knows the number of its first line.
+//! A line end within quotes belongs to a value, so the ends of records are known only from the
+//! start of the file. The [`Splitter`] finds them by quotes and line ends alone, many times faster
+//! than values are parsed. One thread divides the file into [`Chunk`]s, many parse them, and every
+//! chunk knows the number of its first line.
 //!
-//! Invariant: the splitter and [`fields`](super::fields) agree on what is within quotes. A quote opens a value only at
-//! the start of a field, behind blanks at most, and in no line that is a comment; two quotes within are one.
+//! Invariant: the splitter and [`fields`](super::fields) agree on the text within quotes. A quote
+//! opens a value only at the start of a field, optionally after blanks, and not in a comment line.
+//! Two quotes within a quoted value are one.
 
 use std::io::{self, BufReader, Read};
 
@@ -15,31 +17,32 @@ use super::Dialect;
 use super::fault::Fault;
 use crate::files::{Limits, may_go_on};
 
-/// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
+/// The size of a chunk, in bytes. It is large enough to make the cost of passing chunks negligible,
+/// and small enough that a short file occupies many threads.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Whole records.
+/// A sequence of whole records.
 pub(super) struct Chunk {
     pub bytes: Vec<u8>,
     /// The number of its first line in the file, from 1.
     pub first_line: u64,
-    /// Whether the table begins with it.
+    /// True if the table begins with it.
     pub is_first: bool,
 }
 
-/// Finds record ends. Keeps its place, so that bytes may be added at the end.
+/// A scanner that finds the ends of records. It keeps its position, so that bytes can be appended.
 struct Splitter {
     dialect: Dialect,
-    /// What is before it has been looked at.
+    /// The end of the scanned bytes.
     position: usize,
-    /// Where the value began that the position is in, if it is quoted.
+    /// The start of the quoted value that contains the position; `None` outside quotes.
     quoted_from: Option<usize>,
-    /// After the last line end that ends a record.
+    /// The offset after the last line end that ends a record.
     end: usize,
 }
 
 impl Splitter {
-    /// Looks at what was not looked at yet. `is_all`: nothing follows.
+    /// Scans the remaining bytes. `is_all` is true if nothing follows.
     fn scan(&mut self, bytes: &[u8], is_all: bool) {
         let Dialect { escape, line_end, .. } = self.dialect;
         let Some(quote) = self.dialect.quote else {
@@ -71,7 +74,7 @@ impl Splitter {
             };
             let at = self.position + at;
             match bytes.get(at + 1) {
-                // The next byte decides what this one is.
+                // The next byte determines the meaning of this one.
                 None if !is_all => {
                     self.position = at;
                     return;
@@ -85,7 +88,7 @@ impl Splitter {
         }
     }
 
-    /// Whether the quote at a place opens a value.
+    /// Returns whether the quote at a place opens a value.
     fn opens(&self, bytes: &[u8], at: usize) -> bool {
         let Dialect { delimiter, line_end, comment, .. } = self.dialect;
         let blanks = bytes[..at].iter().rev().take_while(|byte| **byte == b' ' && delimiter != b' ').count();
@@ -98,7 +101,7 @@ impl Splitter {
         bytes.get(line) != Some(&comment)
     }
 
-    /// The first `bytes` bytes are gone.
+    /// Removes the first `bytes` bytes.
     fn cut(&mut self, bytes: usize) {
         self.position -= bytes;
         self.quoted_from = self.quoted_from.map(|from| from - bytes);
@@ -111,16 +114,16 @@ pub(super) struct Chunks {
     reader: Box<dyn Read + Send>,
     splitter: Splitter,
     buffer: Vec<u8>,
-    /// How much to read before looking for a record's end.
+    /// The number of bytes to read before the search for a record's end.
     chunk_bytes: usize,
-    /// A record that is longer is refused.
+    /// The maximum length of a record, in bytes.
     most_bytes: usize,
     next_line: u64,
     is_first: bool,
     is_at_end: bool,
 }
 
-/// How the bytes of a file are text.
+/// The encoding of a file's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Encoding {
     #[default]
@@ -128,20 +131,21 @@ pub(crate) enum Encoding {
     Latin1,
 }
 
-/// Where in a file its table begins.
+/// The start of the table in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TableStart {
-    /// Behind the byte order mark.
+    /// The bytes before it, without the byte order mark.
     pub bytes: usize,
+    /// The line ends before it.
     pub lines: u64,
 }
 
-/// Text of ISO 8859-1 as UTF-8.
+/// Converts ISO 8859-1 text to UTF-8.
 struct Latin1<R>(R);
 
 impl<R: Read> Read for Latin1<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Every byte becomes two at most. A buffer of one byte has no room for that.
+        // Every byte becomes at most two. A buffer of one byte has no space for that.
         let mut bytes = vec![0; buffer.len().div_ceil(2).min(CHUNK_BYTES)];
         if buffer.len() < 2 {
             return Err(io::Error::other("a buffer is too small"));
@@ -156,7 +160,7 @@ impl<R: Read> Read for Latin1<R> {
     }
 }
 
-/// The text of a file, decompressed, as UTF-8.
+/// Returns the text of a file, decompressed, as UTF-8.
 pub(super) fn text(
     file: Box<dyn Read + Send>,
     compression: FileCompressionType,
@@ -170,7 +174,8 @@ pub(super) fn text(
     })
 }
 
-/// The first bytes of a text without its byte order mark, and whether they are all of it.
+/// Returns the first bytes of a text without its byte order mark, and true if they are the whole
+/// text.
 pub(super) fn head(reader: &mut dyn Read, bytes: usize) -> Result<(Vec<u8>, bool), Fault> {
     let mut head = Vec::new();
     reader.take(bytes as u64).read_to_end(&mut head).map_err(Fault::Io)?;
@@ -181,7 +186,7 @@ pub(super) fn head(reader: &mut dyn Read, bytes: usize) -> Result<(Vec<u8>, bool
 }
 
 impl Chunks {
-    /// `reader` is what [`text`] gives.
+    /// Creates a reader. `reader` is the result of [`text`].
     pub fn of(
         reader: Box<dyn Read + Send>,
         dialect: Dialect,
@@ -198,7 +203,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Skips the byte order mark, and so many bytes.
+    /// Skips the byte order mark, and `bytes` bytes.
     fn skip(&mut self, bytes: usize) -> Result<(), Fault> {
         self.fill(self.chunk_bytes.max(8))?;
         let skipped = mark(&self.buffer)? + bytes;
@@ -208,7 +213,7 @@ impl Chunks {
     }
 }
 
-/// The length of a byte order mark; a text that is none is refused.
+/// Returns the length of a byte order mark. Refuses a file that is not UTF-8 text.
 fn mark(head: &[u8]) -> Result<usize, Fault> {
     match head {
         [0xEF, 0xBB, 0xBF, ..] => return Ok(3),
@@ -228,7 +233,7 @@ fn mark(head: &[u8]) -> Result<usize, Fault> {
 }
 
 impl Chunks {
-    /// The next chunk, until there is none.
+    /// Returns the next chunk; `None` after the last one.
     pub fn next(&mut self) -> Result<Option<Chunk>, Fault> {
         let mut wanted = self.chunk_bytes;
         loop {
@@ -258,7 +263,7 @@ impl Chunks {
             may_go_on().map_err(Fault::Io)?;
             let missing = (wanted - self.buffer.len()) as u64;
             self.buffer.reserve_exact(missing as usize);
-            // Stops early only at the end of the file.
+            // The read stops early only at the end of the file.
             let read = self.reader.by_ref().take(missing).read_to_end(&mut self.buffer).map_err(Fault::Io)?;
             self.is_at_end = (read as u64) < missing;
         }
@@ -275,7 +280,7 @@ impl Chunks {
     }
 }
 
-/// Line ends in some bytes.
+/// Returns the number of line ends.
 pub(super) fn lines(bytes: &[u8], line_end: u8) -> u64 {
     memchr::memchr_iter(line_end, bytes).count() as u64
 }
@@ -315,7 +320,7 @@ mod tests {
             for (first_line, chunk) in &found {
                 assert_eq!(*first_line, line, "{chunk_bytes}");
                 line += lines(chunk.as_bytes(), b'\n');
-                // A run of whole records.
+                // The chunk is a sequence of whole records.
                 let start = records.iter().position(|record| chunk.starts_with(record)).unwrap();
                 let end = (start + 1..=records.len()).find(|end| records[start..*end].concat() == *chunk);
                 assert!(end.is_some(), "{chunk_bytes}: {chunk:?}");

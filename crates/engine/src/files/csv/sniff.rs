@@ -1,21 +1,22 @@
-//! What a text file says about itself: delimiter, quotes, where its table begins, its header, and its types.
+//! Inference of a text file's properties: delimiter, quotes, start of the table, header, and types.
 //!
-//! 1. [`dialect`] cuts the sample by every candidate. One is *consistent* if all records, from some record on, have the
-//!    same number of fields. What comes before that is a preamble if it is lines of one field, one line, or ends with an
-//!    empty line. The first consistent candidate with the most fields is taken; candidates are in the order of preference.
-//! 2. A candidate that takes quoted values apart is out, where another one reads the whole text
-//!    with these quotes, if only as one column: `"Doe, Jane"` is one value. Quotes are torn if a
-//!    plain field begins or ends with one, and has not all of a pair.
-//! 3. If none with several fields is, but one has them in the first record and in most, it is
-//!    taken: the records that differ are errors of the scan, which name their line. So it is if all
-//!    records but the first have as many, or if the first record is names, and no text of words has
-//!    its delimiters there: a blank follows these.
-//! 4. A carriage return ends lines if no line feed does, outside of the values that a candidate's
-//!    quotes hold together.
-//! 5. The first record is a header if all columns are text, or if one of its fields is of another
-//!    class (text, number, moment, boolean) than the column below it, or if it is empty. A column
-//!    of times alone, the first record's field among them, has no name there.
-//! 6. A column's type holds all its values in the sample. [`super`] looks at what comes after the
+//! 1. [`dialect`] divides the sample by every candidate. A candidate is *consistent* if all records
+//!    from some record on have the same number of fields. The text before that is a preamble if it
+//!    is lines of one field, one line, or ends with an empty line. The first consistent candidate
+//!    with the most fields is taken. Candidates are in the order of preference.
+//! 2. A candidate that splits quoted values is excluded if another one reads the whole text with
+//!    these quotes, even as one column: `"Doe, Jane"` is one value. Quotes are torn if a plain
+//!    field begins or ends with one, and has only one of a pair.
+//! 3. If no candidate with several fields is consistent, one is taken that has them in the first
+//!    record and in most records. The records that differ are errors of the scan, which name their
+//!    line. A candidate is also taken if all records but the first have the same number of fields.
+//!    The same holds if the first record is names, and delimiters do not precede blanks as in
+//!    prose.
+//! 4. A carriage return ends lines if no line feed does, outside of quoted values of the candidate.
+//! 5. The first record is a header if all columns are text, or if it is empty. It also is if the
+//!    class (text, number, moment, boolean) of a field differs from the column below it. A column
+//!    of times alone, including the first record's field, has no name there.
+//! 6. A column's type holds all its values in the sample. [`super`] reads the rows after the
 //!    sample.
 
 use std::collections::HashSet;
@@ -24,74 +25,74 @@ use super::Dialect;
 use super::fields::{self, Ends, Field, FieldForm, after_line, empty_line, field, is_comment, value};
 use super::forms::{Forms, Kind, is_time};
 
-/// Records that are looked at.
+/// The maximum number of sampled records.
 pub(super) const SAMPLE_RECORDS: usize = 20_480;
-/// Of the records, so many decide between candidates, unless the rest disagrees.
+/// The number of records that decide between candidates, unless the rest disagrees.
 const FIRST_RECORDS: usize = 512;
 const FIRST_BYTES: usize = 256 << 10;
-/// A preamble has no more records than this.
+/// The maximum number of records in a preamble.
 const MAX_PREAMBLE: usize = 200;
 
-/// What is known before a file is looked at, by a statement or by the file's name.
+/// The properties that a statement or the file's name determine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
     pub delimiter: Option<u8>,
-    /// Taken first among equals.
+    /// The delimiter that is preferred among equals.
     pub likely_delimiter: Option<u8>,
     pub quote: Option<Option<u8>>,
     pub escape: Option<u8>,
     pub comment: Option<u8>,
     pub has_header: Option<bool>,
     pub skipped_lines: Option<usize>,
-    /// Records may have fewer fields than the first ones.
+    /// True if records may have fewer fields than the first ones.
     pub pads: bool,
-    /// So many records are looked at for types.
+    /// The number of records that are sampled for types.
     pub sample_records: Option<usize>,
     pub all_text: bool,
     pub null: Option<Vec<u8>>,
 }
 
-/// What a sample says.
+/// The inferred properties of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sniffed {
     pub dialect: Dialect,
-    /// Bytes before the table, without a byte order mark.
+    /// The bytes before the table, without a byte order mark.
     pub skipped_bytes: usize,
     /// The line ends in them.
     pub skipped_lines: u64,
     pub header: Option<Vec<String>>,
-    /// Every record has one field more, which is empty.
+    /// True if every record has an additional empty field.
     pub has_trailing: bool,
-    /// As many as there are columns.
+    /// The types of each column.
     pub forms: Vec<Forms>,
-    /// Whether there are no other records than those that were looked at.
+    /// True if all records were sampled.
     pub is_all: bool,
 }
 
-/// The records of a sample, cut by a candidate.
+/// The records of a sample, divided by a candidate.
 struct Cut {
     dialect: Dialect,
-    /// Where each record starts, and how many fields it has.
+    /// The start and the number of fields of each record.
     records: Vec<(usize, usize)>,
     broken: usize,
-    /// Whether a quote is opened and never closed.
+    /// True if a quote is opened and never closed.
     is_open: bool,
-    /// Fields that begin with the quote.
+    /// The number of quoted fields.
     quoted: usize,
-    /// Plain fields that tear values in each of [`QUOTES`] apart.
+    /// The number of plain fields that tear values in each of [`QUOTES`].
     torn: [usize; QUOTES.len()],
 }
 
-/// The characters that values may be quoted by.
+/// The possible quote characters.
 const QUOTES: [u8; 2] = [b'"', b'\''];
 
-/// How well a candidate fits.
+/// The fit of a candidate.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
     fields: usize,
-    /// Records before the table.
+    /// The number of records before the table.
     preamble: usize,
-    /// Whether the first record has another number of fields than the others.
+    /// True if the number of fields in the first record differs from the others.
     is_uneven: bool,
 }
 
@@ -133,37 +134,37 @@ fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
         cut.broken += usize::from(is_broken);
         cut.records.push((start, fields));
     }
-    // The last record of a part may be part of one.
+    // The last record of a partial text may be incomplete.
     if !is_whole && at >= bytes.len() && cut.records.len() > 1 {
         cut.records.pop();
     }
     cut
 }
 
-/// True if a field has a part of a quoted value at one of its ends.
+/// Returns whether a field has part of a quoted value at one of its ends.
 fn is_torn(text: &[u8], quote: u8) -> bool {
     (text.first() == Some(&quote) || text.last() == Some(&quote)) && memchr::memchr_iter(quote, text).count() % 2 == 1
 }
 
 impl Cut {
-    /// True if all of the text is read, and one of [`QUOTES`] holds values together.
+    /// Returns whether the candidate reads the whole text, with values in one of [`QUOTES`].
     fn holds_together(&self, at: usize, given: &Given) -> bool {
         let is_quoted = self.dialect.quote == QUOTES.get(at).copied() && self.quoted > 0;
         is_quoted && self.broken == 0 && self.torn.get(at) == Some(&0) && self.fit(given).is_some()
     }
 
-    /// Without the records that are empty lines.
+    /// Returns the number of fields of each record that is not an empty line.
     fn counts(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> + '_ {
         self.records.iter().enumerate().map(|(at, (_, fields))| (at, *fields)).filter(|(_, fields)| *fields > 0)
     }
 
-    /// Whether all records from some record on are alike.
+    /// Returns the fit if all records from some record on have the same number of fields.
     fn fit(&self, given: &Given) -> Option<Fit> {
         let (_, fields) = self.counts().next_back()?;
         let is_alike = |count: usize| count == fields || (given.pads && count < fields && count > 0);
         let differs = self.counts().rev().find(|(_, count)| !is_alike(*count));
         let Some((last, count)) = differs else { return Some(Fit { fields, preamble: 0, is_uneven: false }) };
-        // A header that lacks a field, or has one more: one of both ends with a delimiter.
+        // A header with one field less or more: either the header or the rows end with a delimiter.
         let is_first = self.counts().next().is_some_and(|(first, _)| first == last);
         if is_first && fields > 1 && count.abs_diff(fields) == 1 && count > 1 {
             return Some(Fit { fields, preamble: 0, is_uneven: true });
@@ -180,18 +181,19 @@ impl Cut {
         is_preamble.then_some(Fit { fields, preamble, is_uneven: false })
     }
 
-    /// Whether the record before the table is nearly as wide as it: its header, rather than something else.
+    /// Returns whether the record before the table is nearly as wide, and so probably its header.
     fn is_short_header(&self, before: &[(usize, usize)], fields: usize) -> bool {
         before.iter().any(|(_, count)| *count > 1 && count.abs_diff(fields) <= 2)
     }
 
-    /// True if all records but the first have as many fields, and several.
+    /// Returns whether all records but the first have the same number of fields, and several.
     fn has_other_header(&self) -> bool {
         let mut others = self.counts().skip(1).map(|(_, fields)| fields);
         others.next().is_some_and(|fields| fields > 1 && others.all(|other| other == fields))
     }
 
-    /// True if the first record is names, and another has several fields. No field begins with a blank.
+    /// Returns whether the first record is names, another has several fields, and no field begins
+    /// with a blank.
     fn has_names_over_values(&self, bytes: &[u8]) -> bool {
         let (mut names, mut are_values) = (Vec::new(), true);
         for (at, (start, _)) in self.records.iter().enumerate() {
@@ -209,7 +211,8 @@ impl Cut {
         are_values && is_several && distinct.len() == names.len() && names.iter().all(is_name)
     }
 
-    /// How many of the records have as many fields as the first one.
+    /// Returns the number of fields of the first record, the number of records that have as many,
+    /// and the number of all records.
     fn like_first(&self) -> Option<(usize, usize, usize)> {
         let (_, first) = self.counts().next()?;
         let all = self.counts().count();
@@ -221,7 +224,7 @@ impl Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnds {
     Known(u8),
-    /// There are line feeds, and carriage returns alone: [`line_end`].
+    /// Both line feeds and lone carriage returns occur: [`line_end`].
     ByQuotes,
 }
 
@@ -236,8 +239,8 @@ impl LineEnds {
     }
 }
 
-/// The end of lines: a carriage return if no line feed is outside of quotes. `dialect` says the
-/// rest.
+/// Returns the end of lines: a carriage return if no line feed is outside of quotes. `dialect`
+/// determines the quotes.
 fn line_end(bytes: &[u8], dialect: &Dialect) -> u8 {
     let is_quote = |byte: u8| Some(byte) == dialect.quote;
     let (mut at, mut has_return) = (0, false);
@@ -267,7 +270,7 @@ fn line_end(bytes: &[u8], dialect: &Dialect) -> u8 {
     if has_return { b'\r' } else { b'\n' }
 }
 
-/// After the quote that closes the value which begins at a place.
+/// Returns the offset after the quote that closes the value which begins at a place.
 fn after_quotes(bytes: &[u8], mut at: usize, quote: u8, escape: Option<u8>) -> Option<usize> {
     loop {
         let found = at + memchr::memchr2(quote, escape.unwrap_or(quote), bytes.get(at..)?)?;
@@ -313,12 +316,12 @@ fn candidates(given: &Given, bytes: &[u8]) -> Vec<Dialect> {
     all
 }
 
-/// The end of the lines that are skipped, by the candidate that is preferred.
+/// Returns the end of skipped lines in the preferred candidate.
 fn skipped_line_end(bytes: &[u8], given: &Given) -> u8 {
     candidates(given, bytes).first().map_or(b'\n', |dialect| dialect.line_end)
 }
 
-/// The dialect of a sample, and where its table begins.
+/// Returns the dialect of a sample, and the start of its table.
 fn dialect(bytes: &[u8], is_whole: bool, given: &Given) -> (Dialect, usize) {
     let first_bytes = bytes.len().min(FIRST_BYTES);
     let small = &bytes[..first_bytes];
@@ -335,7 +338,7 @@ fn dialect(bytes: &[u8], is_whole: bool, given: &Given) -> (Dialect, usize) {
     (choice, all.records.get(preamble).map_or(0, |(start, _)| *start))
 }
 
-/// The best candidate, and how many records are before the table.
+/// Returns the best candidate, and the number of records before the table.
 fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect, usize) {
     let cuts: Vec<Cut> =
         candidates(given, bytes).into_iter().map(|dialect| cut(bytes, dialect, is_whole, most)).collect();
@@ -344,7 +347,7 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect,
         let needs_quotes = matches!(cut.dialect.quote, Some(b'\'')) && given.quote.is_none();
         cut.broken == 0 && !(needs_quotes && cut.quoted == 0)
     };
-    // A quote that is not closed is an error, and no reason to take quotes for text.
+    // An unclosed quote is an error, not a reason to treat quotes as text.
     let is_open = |delimiter: u8| {
         let plain = |cut: &&Cut| cut.dialect.quote == Some(b'"') && cut.dialect.escape.is_none();
         cuts.iter().filter(plain).any(|cut| cut.dialect.delimiter == delimiter && cut.is_open)
@@ -368,7 +371,7 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect,
     if let Some((cut, fit)) = best.filter(|(_, fit)| fit.fields > 1) {
         return (cut.dialect, fit.preamble);
     }
-    // Several fields in most records, with some that differ.
+    // Candidates with several fields in most records, some of which differ.
     let uneven = cuts.iter().filter(|cut| cut.dialect.quote != Some(b'\'') || given.quote.is_some()).filter(may_be);
     let uneven = uneven.filter_map(|cut| {
         let (fields, alike, all) = cut.like_first()?;
@@ -388,19 +391,19 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, most: usize) -> (Dialect,
     }
 }
 
-/// Whether a candidate fits better than one before it, which is preferred otherwise.
+/// Returns whether a candidate fits better than an earlier one, which is preferred otherwise.
 fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
     let Some(known_cut) = known_cut else { return false };
     let (a, b) = (&cut.dialect, &known_cut.dialect);
-    // A quote that holds fields together is not given up for more of them.
+    // A quote that encloses fields is not given up for more fields.
     if a.quote != b.quote || a.escape != b.escape {
         let same_delimiter = a.delimiter == b.delimiter;
-        // Quotes that quote values are preferred to those that there are none of.
+        // Quotes that occur are preferred to quotes that do not.
         let are_others = b.quote.is_some() && known_cut.quoted == 0 && cut.quoted > 0;
         if are_others && same_delimiter && (fit.fields >= known.fields || known.is_uneven) {
             return true;
         }
-        // One column has no delimiter.
+        // A single column has no delimiter.
         if are_others && fit.fields == 1 && known.fields == 1 {
             return true;
         }
@@ -416,7 +419,8 @@ fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
     }
 }
 
-/// What a sample from the beginning of a file says; `is_whole`: it is all of it.
+/// Infers the properties of a file from a sample of its beginning. `is_whole` is true if the sample
+/// is the whole file.
 pub(super) fn sniff(bytes: &[u8], is_whole: bool, given: &Given) -> Sniffed {
     let skipped = given.skipped_lines.unwrap_or(0);
     let end = if skipped > 0 { skipped_line_end(bytes, given) } else { b'\n' };
@@ -440,12 +444,12 @@ pub(super) fn sniff(bytes: &[u8], is_whole: bool, given: &Given) -> Sniffed {
     }
 }
 
-/// The first record of a sample, and how the ones after it look.
+/// The first record of a sample, and the positions of the others.
 struct Rows<'a> {
     bytes: &'a [u8],
     dialect: Dialect,
     first: Vec<Vec<u8>>,
-    /// Where the second record begins.
+    /// The start of the second record.
     rest: usize,
     records: Vec<(usize, usize)>,
 }
@@ -466,7 +470,7 @@ impl<'a> Rows<'a> {
         Self { bytes, dialect, first, rest, records }
     }
 
-    /// The fields of most records.
+    /// Returns the number of fields of most records.
     fn columns(&self, given: &Given) -> usize {
         if given.pads {
             return self.records.iter().map(|(_, fields)| (*fields).max(1)).max().unwrap_or(0);
@@ -474,7 +478,8 @@ impl<'a> Rows<'a> {
         let first = self.first.len();
         let others = || self.records.iter().skip(1).map(|(_, fields)| (*fields).max(1));
         match others().next() {
-            // A header with an empty name too many, or too few for a delimiter that ends all other lines.
+            // A header has one empty name too many, or one too few, because a delimiter ends all
+            // other lines.
             Some(next) if next.abs_diff(first) == 1 && others().all(|fields| fields == next) => {
                 let ends_empty = self.first.last().is_some_and(Vec::is_empty);
                 match next + 1 == first {
@@ -487,7 +492,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether the first field of every record but the first is its number, as R writes row names that the header lacks.
+    /// Returns whether the first field of every record but the first is its number. R writes row
+    /// names this way, without a name in the header.
     fn counts_rows(&self) -> bool {
         (1..).zip(self.records.iter().skip(1)).all(|(number, (start, _))| {
             let found = field(self.bytes, *start, &self.dialect);
@@ -495,7 +501,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Whether a delimiter ends every record but the first.
+    /// Returns whether every record but the first ends with a delimiter.
     fn has_trailing(&self, columns: usize) -> bool {
         let mut others = self.records.iter().skip(1).peekable();
         others.peek().is_some() && {
@@ -511,7 +517,7 @@ impl<'a> Rows<'a> {
 
     fn header_and_types(&self, columns: usize, given: &Given) -> (Option<Vec<String>>, Vec<Forms>) {
         let mut below = vec![Forms::ANY; columns];
-        // Times are text, and no names.
+        // Times are text, but not names.
         let mut are_times: Vec<bool> = self.first.iter().map(|name| is_time(name)).collect();
         let rows = self.records.len().saturating_sub(1);
         let mut at = self.rest;
@@ -570,8 +576,8 @@ impl<'a> Rows<'a> {
         differs || self.names_numbers(first, &below) || self.names_all_but_the_first(first, &below)
     }
 
-    /// True if the first record names all columns but that of row numbers, and a named column is
-    /// empty.
+    /// Returns whether the first record names all columns but that of row numbers, and a named
+    /// column is empty.
     fn names_all_but_the_first(&self, first: &[Forms], below: &[Kind]) -> bool {
         let (Some(Kind::Int | Kind::Double), [_, names @ ..]) = (below.first(), self.first.as_slice()) else {
             return false;
@@ -582,8 +588,8 @@ impl<'a> Rows<'a> {
         are_texts && distinct.len() == names.len() && below.contains(&Kind::Empty)
     }
 
-    /// Whether numbers are names: years, one after the other, over fractions; or fractions over integers, of which the
-    /// column of row names has none.
+    /// Returns whether numbers are names. They are consecutive years over fractions, or fractions
+    /// over integers, with no name for the column of row names.
     fn names_numbers(&self, first: &[Forms], below: &[Kind]) -> bool {
         let kinds: Vec<Kind> = kinds(first);
         let years: Vec<i64> = (kinds.iter().zip(below).zip(&self.first))
@@ -612,7 +618,7 @@ fn kinds(forms: &[Forms]) -> Vec<Kind> {
     forms.iter().map(|forms| forms.kind()).collect()
 }
 
-/// Types whose values look alike.
+/// Returns the class of a type. Values of one class look similar.
 fn class(kind: Kind) -> u8 {
     match kind {
         Kind::Empty | Kind::Text => 0,
@@ -622,8 +628,8 @@ fn class(kind: Kind) -> u8 {
     }
 }
 
-/// The dialect of a file of which it is known how many columns it has: `plain` if that gives as many, what is found out
-/// otherwise. Of a file without records there is none.
+/// Returns the dialect of a file with a known number of columns. It is `plain` if that yields the
+/// number, and inferred otherwise. `None` for a file without records.
 pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Given, columns: usize) -> Option<Sniffed> {
     let skipped = plain.skipped_lines.unwrap_or(0);
     let end = if skipped > 0 { skipped_line_end(bytes, plain) } else { b'\n' };
@@ -650,7 +656,7 @@ pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Give
         return Some(found(dialect, start, is_trailing));
     }
     let other = sniff(bytes, is_whole, given);
-    // The first record is a row: the delimiter that ends the others is missing there, or is one too many.
+    // The first record is a row: it has one delimiter less or more than the others.
     let is_uneven = other.has_trailing && given.has_header == Some(false);
     let is_wanted = other.forms.len() == columns && columns > 1 && other.dialect.quote.is_some() && !is_uneven;
     Some(match is_wanted {
@@ -659,7 +665,8 @@ pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Give
     })
 }
 
-/// Takes out of columns' types what the values of whole records are none of. Records that are none are passed over.
+/// Removes from columns' types those that do not hold the values of these records. Skips invalid
+/// records.
 pub(super) fn narrow(forms: &mut [Forms], bytes: &[u8], dialect: &Dialect, skips_header: bool, null: Option<&[u8]>) {
     let is_single = forms.len() == 1;
     let mut at = fields::next_record(bytes, 0, dialect, is_single);
@@ -696,7 +703,7 @@ pub(super) fn narrow(forms: &mut [Forms], bytes: &[u8], dialect: &Dialect, skips
     }
 }
 
-/// Calls with each field of the record that begins at a place; gives where the next one begins.
+/// Calls a function with each field of the record at a place. Returns the start of the next record.
 pub(super) fn each_field(bytes: &[u8], mut at: usize, dialect: &Dialect, mut with: impl FnMut(usize, &[u8])) -> usize {
     let mut column = 0;
     loop {
@@ -751,7 +758,7 @@ mod tests {
             let (_, found, number) = found(text);
             assert_eq!((found, number), (Some(quote), columns), "{text}");
         }
-        // Quotes that are none.
+        // These are not quotes of values.
         assert_eq!(found("h1,h2\n5\" pipe,\"x\n6\" pipe,\"y\n"), (',', None, 2));
         assert_eq!(found("w,h\n5\",6\"\n7\",8\"\n").2, 2);
         let none = Given { quote: Some(None), ..Given::default() };

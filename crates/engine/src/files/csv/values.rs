@@ -1,8 +1,10 @@
-//! From fields to columns of Arrow's: a chunk's records are cut once, then each column is converted by itself.
+//! Conversion of fields to Arrow columns: a chunk's records are divided once, then each column is
+//! converted separately.
 //!
-//! Invariant: a value is read as exactly what it says in its column's type, or is refused with its place. A column whose
-//! type was guessed takes the forms by which it was guessed ([`forms`]) and no others: `007` is no BIGINT, and a time is
-//! no DATE. A declared column takes what `CAST` and `INSERT` take: [`ColumnParser`].
+//! Invariant: a value is read exactly in its column's type, or refused with its position. A column
+//! with an inferred type accepts only the forms from which it was inferred ([`forms`]): `007` is
+//! not a BIGINT, and a time is not a DATE. A declared column accepts the forms of `CAST` and
+//! `INSERT`: [`ColumnParser`].
 
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ use crate::convert::{ColumnParser, Misfit};
 use crate::files::{number, utf8};
 use crate::pg_types::zone::Zone;
 
-/// Where a field's value lies: in the chunk, or among the values without escapes.
+/// The position of a field's value, in the chunk or among the unescaped values.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
@@ -32,38 +34,39 @@ struct Span {
 }
 
 const NULL: Span = Span { start: u32::MAX, len: 0 };
-/// Set in the length of a value that lies among those without escapes.
+/// A flag in the length of an unescaped value.
 const UNESCAPED: u32 = 1 << 31;
 
-/// What stands for NULL.
+/// The strings that stand for NULL.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NullText {
-    /// Beside nothing at all.
+    /// The string for NULL, in addition to the empty string.
     pub text: Option<Vec<u8>>,
-    /// Whether values in quotes are never NULL, as in PostgreSQL, rather than like others, as in DuckDB.
+    /// True if quoted values are never NULL, as in PostgreSQL. Otherwise they are treated like
+    /// others, as in DuckDB.
     pub is_plain: bool,
 }
 
-/// Whether records may differ from the table's width.
+/// The permitted deviation of records from the table's width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     Exact,
     /// Missing fields are NULL.
     Padded,
-    /// One field more, which is empty.
+    /// There is one additional field, which is empty.
     Trailing,
 }
 
 /// A wanted column.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// Where it is in a record; a file may lack it.
+    /// The place of the column in a record; `None` if the file lacks it.
     pub place: Option<usize>,
     /// The order of its dates.
     pub order: Order,
 }
 
-/// How the records of a file become batches.
+/// The conversion of a file's records to batches.
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     pub dialect: Dialect,
@@ -73,16 +76,16 @@ pub(super) struct Reader {
     /// The names of a record's fields.
     pub names: Arc<[String]>,
     pub wanted: Vec<Wanted>,
-    /// The wanted columns.
+    /// The schema of the wanted columns.
     pub schema: SchemaRef,
     pub batch_rows: usize,
     pub types: Types,
-    /// Where moments without an offset are.
+    /// The zone of moments without an offset.
     pub zone: Zone,
 }
 
 impl Reader {
-    /// The rows of a chunk.
+    /// Returns the rows of a chunk.
     pub fn read(&self, chunk: &Chunk) -> Result<Vec<RecordBatch>, Fault> {
         let text = utf8(&chunk.bytes).map_err(|valid| self.not_utf8(chunk, valid))?;
         let mut rows = Rows::new(self, chunk, text);
@@ -119,19 +122,19 @@ fn line_of(chunk: &Chunk, place: usize, line_end: u8) -> u64 {
     chunk.first_line + lines(&chunk.bytes[..place], line_end)
 }
 
-/// The records of a chunk, a batch at a time.
+/// The records of a chunk, one batch at a time.
 struct Rows<'a> {
     reader: &'a Reader,
     chunk: &'a Chunk,
     /// The chunk's bytes.
     text: &'a str,
     at: usize,
-    /// For each field of a record, which of the wanted columns it is.
+    /// The wanted column of each field of a record.
     slots: Vec<u32>,
     /// The wanted fields of the batch, row by row.
     spans: Vec<Span>,
     unescaped: Vec<u8>,
-    /// Where each row of the batch starts.
+    /// The start of each row of the batch.
     starts: Vec<u32>,
 }
 
@@ -154,7 +157,7 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// Goes to the beginning of the next record.
+    /// Moves to the start of the next record.
     fn next(&mut self) {
         let is_single = self.slots.len() == 1;
         self.at = fields::next_record(&self.chunk.bytes, self.at, &self.reader.dialect, is_single);
@@ -175,7 +178,7 @@ impl<'a> Rows<'a> {
         line_of(self.chunk, place, self.reader.dialect.line_end)
     }
 
-    /// Cuts up to so many records.
+    /// Divides up to `most` records into fields.
     fn fill(&mut self, most: usize) -> Result<(), Fault> {
         self.spans.clear();
         self.unescaped.clear();
@@ -304,7 +307,7 @@ impl<'a> Rows<'a> {
         Some(&from[start..start + len])
     }
 
-    /// The same as a string: what lies between ASCII bytes of text is text.
+    /// Returns the text as a string. A range between ASCII bytes of valid UTF-8 is valid UTF-8.
     #[inline]
     fn string(&self, span: Span) -> Option<&str> {
         if span.start == u32::MAX || span.len & UNESCAPED != 0 {
@@ -323,7 +326,7 @@ struct Cells<'a> {
     order: Order,
 }
 
-/// A value that is refused, and why.
+/// A refused value, and the reason.
 struct Refused {
     row: usize,
     misfit: Misfit,
@@ -360,7 +363,7 @@ impl Cells<'_> {
         let parser = ColumnParser::new(data_type, self.rows.reader.zone, self.rows.starts.len());
         let mut parser = parser.ok_or(Refused { row: 0, misfit: Misfit::Form })?;
         for (row, text) in self.texts().enumerate() {
-            // Nothing in quotes is an empty string, and no value of any other type.
+            // An empty quoted value is an empty string, and not a value of any other type.
             match text.filter(|text| !text.is_empty()) {
                 Some(text) => parser.push(text).map_err(|misfit| Refused { row, misfit })?,
                 None => parser.push_null(),
@@ -421,7 +424,8 @@ impl Cells<'_> {
         Ok(Arc::new(BooleanArray::from(values)))
     }
 
-    /// Values of a type; blanks around them mean nothing, and nothing at all is NULL, also in quotes.
+    /// Returns values of a type. Surrounding blanks are ignored, and an empty value is NULL, also
+    /// in quotes.
     #[inline]
     fn values<T: ArrowPrimitiveType>(&self, read: impl Fn(&[u8]) -> Option<T::Native>) -> Result<ArrayRef, Refused> {
         let mut values: Vec<T::Native> = Vec::with_capacity(self.rows.starts.len());
@@ -469,7 +473,8 @@ fn guessed_double(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Microseconds or nanoseconds since 1970, of UTC if the text says an offset; it says one if its type does.
+/// Returns microseconds or nanoseconds since 1970, in UTC if the text has an offset. `None` unless
+/// it has one exactly if its type has a zone.
 fn guessed_moment(text: &[u8], order: Order, unit: TimeUnit, has_zone: bool) -> Option<i64> {
     let moment = forms::moment(text, order)?;
     if moment.offset.is_some() != has_zone {

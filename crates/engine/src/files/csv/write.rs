@@ -1,14 +1,19 @@
-//! Rows as separated text, such that [`super`] reads them as they were.
+//! Rows as separated text that [`super`] reads back unchanged.
 //!
-//! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it
-//! is empty, if it reads as NULL, if a line that begins with it could be taken for a comment, or if
-//! it begins with the other quote that readers look for. In a file of one column, which has no
-//! delimiter, it is so if it has any that readers look for. Within quotes, quotes and escapes are
-//! escaped. NULL is the text for it, without quotes. Dates, times, timestamps, bytes, intervals,
-//! lists, structs and maps are the texts that a cast to VARCHAR writes. Arrow's own writer (59.3)
-//! escapes no escape, quotes nothing that reads as NULL, refuses what is nested, writes bytes as
-//! digits that are read as a text, and dates before the year 1 and after 9999 as no cast reads
-//! them, or not at all.
+//! A value is quoted in these cases:
+//! - It contains the delimiter, the quote, the escape or a line end.
+//! - It is empty, or equals the string for NULL.
+//! - It begins with a comment character, or with the other quote that readers recognize.
+//! - The file has one column, which has no delimiter, and the value contains any delimiter that
+//!   readers recognize.
+//!
+//! Within quotes, quotes and escapes are escaped. NULL is its string, without quotes. Dates, times,
+//! timestamps, bytes, intervals, lists, structs and maps are the strings that a cast to VARCHAR
+//! writes.
+//!
+//! Arrow's own writer (59.3) does not escape escapes, does not quote strings that read as NULL, and
+//! refuses nested values. It writes bytes as digits that are read as a string. Dates before the
+//! year 1 and after 9999 are written in a form that no cast reads, or not at all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,7 +44,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use crate::pg_types::column_text::{is_binary, texts_of_any};
 
-/// How text is written.
+/// Options for writing text.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
     pub delimiter: u8,
@@ -51,7 +56,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// A field, in quotes if it would not be read as it is without.
+    /// Appends a field, in quotes if it would otherwise be read differently.
     fn field(&self, text: &str, columns: Columns, into: &mut Vec<u8>) {
         let means = |byte: &u8| {
             let ends = matches!(*byte, b'\n' | b'\r') || *byte == self.delimiter;
@@ -122,11 +127,11 @@ impl Columns {
     }
 }
 
-/// A column whose values are written.
+/// A column of values to write.
 enum Column<'a> {
     Text(&'a arrow::array::StringArray),
     View(&'a arrow::array::StringViewArray),
-    /// As a cast to VARCHAR writes them.
+    /// Values in the form of a cast to VARCHAR.
     Cast(ArrayRef),
     Other(Option<NullBuffer>, ArrayFormatter<'a>),
 }
@@ -161,7 +166,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Whether values of a type are written as a cast to VARCHAR writes them.
+/// Returns whether values of a type are written in the form of a cast to VARCHAR.
 fn is_cast(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_cast(values),
@@ -256,12 +261,12 @@ impl FileFormat for WriteOptions {
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        // Asked of formats that are read, and this one is not.
+        // DataFusion calls this for formats that are read, and this one is not.
         datafusion::datasource::file_format::csv::CsvFormat::default().file_source(table_schema)
     }
 }
 
-/// Where rows go.
+/// The destination of rows.
 struct Sink {
     config: FileSinkConfig,
     options: Arc<WriteOptions>,
