@@ -1,7 +1,8 @@
-//! Arrays as PostgreSQL writes them: `{1,2,NULL,"a b"}`.
+//! Arrays in PostgreSQL's format: `{1,2,NULL,"a b"}`.
 
-/// The items of an array's text; `None` where one is NULL. An item that is an array itself is its text where those are `nested`, and
-/// otherwise nothing that an item may be. `None` for what is no array.
+/// Returns the items of an array's text; an item is `None` if it is NULL. If arrays are `nested`,
+/// an item that is an array is its text. Otherwise such an item is malformed. Returns `None` if the
+/// text is not an array.
 pub fn items(text: &str, nested: bool) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let (mut values, mut rest) = (Vec::new(), inner.chars().peekable());
@@ -52,7 +53,7 @@ pub fn items(text: &str, nested: bool) -> Option<Vec<Option<String>>> {
     }
 }
 
-/// An array as it is written, to the brace that closes it.
+/// Copies an array's text up to its closing brace.
 fn take_nested(rest: &mut impl Iterator<Item = char>, one: &mut String) -> Option<()> {
     let (mut depth, mut is_quoted) = (0_usize, false);
     loop {

@@ -1,6 +1,6 @@
-//! Bytes as PostgreSQL writes them: `\x0a1b`, or letters with `\\` and `\123` among them.
+//! Bytes in PostgreSQL's formats: `\x0a1b`, or characters with `\\` and `\123` among them.
 
-/// The bytes of a text; `None` if it is none of these.
+/// Returns the bytes of a text, or `None` if it has neither format.
 pub fn bytes(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();

@@ -1,5 +1,5 @@
-//! Columns of values as strings, as PostgreSQL writes them: what `CAST(x AS VARCHAR)` is, and what a shell shows. Lists, structs and
-//! maps are written by [`nested_text`].
+//! Columns of values as strings in PostgreSQL's format, for `CAST(x AS VARCHAR)` and for shells.
+//! [`nested_text`] formats lists, structs and maps.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 /// A value without a string is an error, not NULL.
 const CHECKED: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
-/// Whether values of a type are written here, and not by Arrow.
+/// Returns whether this module formats values of a type instead of Arrow.
 pub fn is_written(data_type: &DataType) -> bool {
     match data_type {
         DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_) => true,
@@ -33,12 +33,12 @@ pub fn is_written(data_type: &DataType) -> bool {
     }
 }
 
-/// Days from 1970 in the years 1 to 9999, whose dates Arrow writes as SQL does. It writes others as
-/// `-0043-03-15` and `+12000-01-01`, which no cast reads. Dates beyond its calendar of 262,142
-/// years are an error to it.
+/// The days from 1970 of the years 1 to 9999, whose dates Arrow writes as SQL does. It writes
+/// others as `-0043-03-15` and `+12000-01-01`, which no cast reads. It fails for dates beyond its
+/// calendar of 262,142 years.
 const PLAIN_DAYS: RangeInclusive<i64> = -719_162..=2_932_896;
 
-/// The units of a type that make a day, if it is one of dates or timestamps.
+/// Returns the number of units in a day of a type of dates or timestamps.
 fn units_of_day(data_type: &DataType) -> Option<i64> {
     Some(match data_type {
         DataType::Date32 => 1,
@@ -51,15 +51,15 @@ fn units_of_day(data_type: &DataType) -> Option<i64> {
     })
 }
 
-/// For each date or timestamp of a column whether Arrow writes it otherwise than SQL; `None` if it
-/// writes all as SQL.
+/// Returns for each date or timestamp of a column whether Arrow's format differs from SQL's.
+/// Returns `None` if all agree.
 fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
     let Some(units) = units_of_day(values.data_type()) else { return Ok(None) };
     let integers = match values.data_type() {
         DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
         _ => cast(values, &DataType::Int64)?,
     };
-    // A zone is less than a day from UTC.
+    // The offset of a zone from UTC is less than a day.
     let zone_days = i64::from(matches!(values.data_type(), DataType::Timestamp(_, Some(_))));
     let plain = PLAIN_DAYS.start() + zone_days..=PLAIN_DAYS.end() - zone_days;
     let is_far = |value: Option<i64>| value.is_some_and(|value| !plain.contains(&value.div_euclid(units)));
@@ -67,12 +67,12 @@ fn far(values: &ArrayRef) -> Result<Option<Vec<bool>>> {
     Ok(far.contains(&true).then_some(far))
 }
 
-/// Days from 1970, from which on no zone's offset from UTC has seconds.
+/// The day from 1970 since which no zone's offset from UTC has seconds.
 const WHOLE_MINUTES_DAY: i64 = 1096;
 const MICROS_OF_DAY: i128 = 86_400_000_000;
 
-/// True if a moment's offset from UTC has seconds in a zone, which Arrow does not write: Berlin was
-/// 53 minutes and 28 seconds ahead until 1893.
+/// Returns whether a moment's offset from UTC has seconds in a zone, which Arrow does not write.
+/// Berlin was 53 minutes and 28 seconds ahead until 1893.
 fn has_seconds(values: &ArrayRef, zone: &str) -> Result<bool> {
     let (Some(units), Some(zone)) = (units_of_day(values.data_type()), Zone::of_arrow(zone)) else { return Ok(false) };
     let integers = cast(values, &DataType::Int64)?;
@@ -82,12 +82,12 @@ fn has_seconds(values: &ArrayRef, zone: &str) -> Result<bool> {
     Ok(moments.any(|moment| moment.div_euclid(units) < WHOLE_MINUTES_DAY && is_odd(moment)))
 }
 
-/// A column for Arrow to write, in which dates and timestamps before the year 1 and after 9999 are
-/// the strings that a cast to VARCHAR writes, also within lists, structs and maps; and moments are
-/// in UTC where an offset of their zone has seconds.
+/// Prepares a column for Arrow to write. Dates and timestamps before the year 1 and after 9999
+/// become the strings of a cast to VARCHAR, also within lists, structs and maps. Moments become UTC
+/// if an offset of their zone has seconds.
 ///
 /// # Errors
-/// A value has no string.
+/// Fails if a value has no string.
 pub fn with_far_texts(values: &ArrayRef) -> Result<ArrayRef> {
     let typed =
         |item: &Arc<Field>, items: &ArrayRef| Arc::new(item.as_ref().clone().with_data_type(items.data_type().clone()));
@@ -142,7 +142,7 @@ fn struct_with_far_texts(values: &StructArray) -> Result<StructArray> {
     Ok(StructArray::try_new_with_length(fields, members, values.nulls().cloned(), values.len())?)
 }
 
-/// The strings that a cast writes of those that are far, and Arrow's of the others.
+/// Returns the strings of a cast for the values that are far, and Arrow's for the others.
 fn far_texts(values: &ArrayRef, far: &[bool]) -> Result<StringArray> {
     let cast_texts = texts_of_any(values, None)?;
     let cast_texts = cast_texts.as_string::<i32>();
@@ -156,10 +156,10 @@ fn far_texts(values: &ArrayRef, far: &[bool]) -> Result<StringArray> {
     Ok(far.iter().enumerate().map(text).collect::<std::result::Result<StringArray, ArrowError>>()?)
 }
 
-/// Rows of a schema [with far texts](with_far_texts); their names are the schema's.
+/// Returns rows [with far texts](with_far_texts). They keep the names of the schema.
 ///
 /// # Errors
-/// A value has no string.
+/// Fails if a value has no string.
 pub fn rows_with_far_texts(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(with_far_texts).collect::<Result<Vec<_>>>()?;
     let fields = schema.fields().iter().zip(&columns);
@@ -172,10 +172,11 @@ pub fn rows_with_far_texts(batch: &RecordBatch, schema: &SchemaRef) -> Result<Re
     Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
-/// The strings of a column whose type [`is_written`] here, in a session of this zone; `None` for another type.
+/// Returns the strings of a column whose type [`is_written`] here, in a session of this zone.
+/// Returns `None` for another type.
 ///
 /// # Errors
-/// A duration, or a timestamp in seconds, that no number of microseconds is.
+/// Fails if a duration, or a timestamp in seconds, overflows microseconds.
 pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
     let texts: StringArray = match values.data_type() {
         DataType::Float32 => all(values.as_primitive::<Float32Type>(), text::float32),
@@ -205,15 +206,16 @@ pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
     Ok(Some(Arc::new(texts)))
 }
 
-/// Whether a type is one of bytes.
+/// Returns whether a type contains bytes.
 pub(crate) fn is_binary(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
 }
 
-/// The strings of a column of any type, in a session of this zone; without one, moments are shown in the zones of their types.
+/// Returns the strings of a column of any type, in a session of this zone. Without a zone, moments
+/// are in the zones of their types.
 ///
 /// # Errors
-/// A value has no string.
+/// Fails if a value has no string.
 pub(crate) fn texts_of_any(values: &ArrayRef, zone: Option<Zone>) -> Result<ArrayRef> {
     let own_zone = match values.data_type() {
         DataType::Timestamp(_, Some(zone)) => Zone::of_arrow(zone).unwrap_or_default(),
@@ -234,7 +236,8 @@ pub(crate) fn texts_of_any(values: &ArrayRef, zone: Option<Zone>) -> Result<Arra
     })
 }
 
-/// Times in nanoseconds. Arrow's cast multiplies without a check, and files may hold times of any length.
+/// Casts times to nanoseconds. Arrow's cast multiplies without a check, and files may contain times
+/// of any length.
 fn nanoseconds_of_times(values: &ArrayRef) -> Result<PrimitiveArray<Time64NanosecondType>> {
     if let DataType::Time64(TimeUnit::Microsecond) = values.data_type() {
         let too_long =
@@ -265,7 +268,7 @@ fn all<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, write: impl Fn(T::Nati
     values.iter().map(|value| value.map(written)).collect()
 }
 
-/// A type whose timestamps with a time zone are shown in this one, by Arrow's name.
+/// Returns a type with the zone of its timestamps with a time zone replaced, by Arrow's name.
 fn type_in_zone(data_type: &DataType, zone: &Arc<str>) -> DataType {
     let within =
         |item: &Arc<Field>| Arc::new(item.as_ref().clone().with_data_type(type_in_zone(item.data_type(), zone)));
@@ -278,7 +281,7 @@ fn type_in_zone(data_type: &DataType, zone: &Arc<str>) -> DataType {
     }
 }
 
-/// A schema whose timestamps with a time zone are shown in this one, or in UTC.
+/// Returns a schema with the zone of its timestamps with a time zone replaced by this one, or UTC.
 pub fn schema_in_zone(schema: &SchemaRef, zone: Option<&str>) -> SchemaRef {
     let zone: Arc<str> = zone.unwrap_or("UTC").into();
     let fields = schema.fields().iter().map(|field| {
@@ -292,10 +295,10 @@ pub fn schema_in_zone(schema: &SchemaRef, zone: Option<&str>) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
-/// Rows of a schema that [`schema_in_zone`] has made of theirs.
+/// Casts rows to a schema that [`schema_in_zone`] has made of theirs.
 ///
 /// # Errors
-/// They are of another schema.
+/// Fails if the rows have another schema.
 pub fn rows_in_zone(batch: &RecordBatch, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
         if column.data_type() == field.data_type() { Ok(Arc::clone(column)) } else { cast(column, field.data_type()) }

@@ -1,8 +1,10 @@
-//! Intervals as they are written: `1 day 02:30:00`, `-1 year 2 mons`, `1.5 hours ago`, `3 4:05` (days and hours), `1-2` (years and
-//! months), `P1DT2H`; a number alone is seconds. [`super::text::interval`] writes them.
+//! Parses intervals: `1 day 02:30:00`, `-1 year 2 mons`, `1.5 hours ago`, `3 4:05` (days and
+//! hours), `1-2` (years and months), `P1DT2H`; a number alone is seconds. [`super::text::interval`]
+//! writes them.
 //!
-//! What is left of years becomes months, of months days, 30 to the month, and of anything else hours or less, as PostgreSQL's
-//! documentation of interval input says. Arrow's own reading knows no `hh:mm`, and takes a number alone for months.
+//! A fraction of years becomes months. A fraction of months becomes days, 30 to the month. A
+//! fraction of any other unit becomes hours or less, as PostgreSQL's documentation of interval
+//! input specifies. Arrow's parser does not accept `hh:mm`, and takes a number alone for months.
 
 use std::sync::Arc;
 
@@ -18,12 +20,12 @@ const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 const MONTH_DAYS: i128 = 30;
-/// Of a fraction so many digits are looked at.
+/// The maximum number of significant digits of a fraction.
 const DIGITS: usize = 18;
-/// What a fraction of so many digits is a part of.
+/// The denominator of a fraction of that many digits.
 const WHOLE: i128 = 1_000_000_000_000_000_000;
 
-/// The interval that a text is; `None` if it is none.
+/// Parses an interval. Returns `None` if the text is not one.
 pub(crate) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     let text = text.trim();
     let mut sum = Sum::default();
@@ -34,24 +36,25 @@ pub(crate) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     sum.interval()
 }
 
-/// What comes between two timestamps, as PostgreSQL has it: whole days, and what is left of one.
+/// Converts durations to intervals of whole days and a remainder, as PostgreSQL does for the
+/// difference of two timestamps.
 ///
 /// # Errors
-/// It is no duration, or has more microseconds than there is room for.
+/// Fails if the values are not durations, or if they overflow microseconds.
 pub fn of_duration(values: &ArrayRef) -> Result<ArrayRef> {
     let checked = CastOptions { safe: false, format_options: FormatOptions::new() };
     let micros = cast_with_options(values, &DataType::Duration(TimeUnit::Microsecond), &checked)?;
     let micros = micros.as_primitive::<DurationMicrosecondType>();
     let of_one = |micros: i64| {
         let day = (DAY / 1000) as i64;
-        // Of the largest duration there are fewer than 107 million days.
+        // The largest duration is less than 107 million days.
         IntervalMonthDayNano::new(0, (micros / day) as i32, micros % day * 1000)
     };
     let intervals: IntervalMonthDayNanoArray = micros.iter().map(|micros| micros.map(of_one)).collect();
     Ok(Arc::new(intervals))
 }
 
-/// A number with a fraction, which is in parts of [`WHOLE`].
+/// A number with a fraction in units of 1/[`WHOLE`].
 #[derive(Clone, Copy)]
 struct Number {
     is_negative: bool,
@@ -76,7 +79,7 @@ impl Number {
         Some(Self { is_negative, whole, fraction: first.parse().ok()? })
     }
 
-    /// So many of something that is `each` of something smaller; what is left of that, in parts of [`WHOLE`].
+    /// Multiplies by `each`. Returns the whole part, and the remainder in units of 1/[`WHOLE`].
     fn times(self, each: i128) -> (i128, i128) {
         let sign = if self.is_negative { -1 } else { 1 };
         let parts = self.fraction * each;
@@ -84,7 +87,7 @@ impl Number {
     }
 }
 
-/// What has been read so far.
+/// The sum of the parts that have been parsed.
 #[derive(Default)]
 struct Sum {
     months: i128,
@@ -98,7 +101,7 @@ impl Sum {
         if !self.has_any {
             return None;
         }
-        // PostgreSQL's end at microseconds, which it rounds half to even.
+        // PostgreSQL's intervals have microseconds, to which it rounds half to even.
         let (micros, left) = (self.nanos / 1000, self.nanos % 1000);
         let rounds_up = left.abs() > 500 || (left.abs() == 500 && micros % 2 != 0);
         let nanos = (micros + if rounds_up { left.signum() } else { 0 }) * 1000;
@@ -113,14 +116,14 @@ impl Sum {
         let (mut months, left) = number.times(each);
         match each {
             1 => self.add_days_left(left * MONTH_DAYS),
-            // A year has no days of its own: it has the next whole month.
+            // A fraction of a year is rounded to months; it has no days.
             _ => months += (2 * left) / WHOLE,
         }
         self.months += months;
         self.has_any = true;
     }
 
-    /// PostgreSQL knows no quarters; DuckDB does, and has days of what is left.
+    /// PostgreSQL does not support quarters. DuckDB does, and turns a fraction into days.
     fn add_quarters(&mut self, number: Number) {
         let (months, left) = number.times(3);
         self.months += months;
@@ -135,7 +138,7 @@ impl Sum {
         self.has_any = true;
     }
 
-    /// In parts of [`WHOLE`].
+    /// Adds days in units of 1/[`WHOLE`].
     fn add_days_left(&mut self, left: i128) {
         self.days += left / WHOLE;
         self.nanos += left % WHOLE * DAY / WHOLE;
@@ -167,7 +170,7 @@ impl Sum {
         Some(())
     }
 
-    /// `1 day -2 hours 03:04:05 ago`
+    /// Parses `1 day -2 hours 03:04:05 ago`.
     fn words(&mut self, text: &str) -> Option<()> {
         let mut words: Vec<&str> = text.split_ascii_whitespace().flat_map(number_and_unit).collect();
         if words.first() == Some(&"@") {
@@ -205,7 +208,7 @@ impl Sum {
         Some(())
     }
 
-    /// `[-]hh:mm[:ss.fff]`
+    /// Parses `[-]hh:mm[:ss.fff]`.
     fn time(&mut self, word: &str) -> Option<()> {
         let (is_negative, digits) = match word.as_bytes().first()? {
             b'-' => (true, &word[1..]),
@@ -227,7 +230,7 @@ impl Sum {
         Some(())
     }
 
-    /// `1Y2M3DT4H5M6.7S`, behind its P.
+    /// Parses `1Y2M3DT4H5M6.7S`, the part after the P.
     fn iso(&mut self, text: &str) -> Option<()> {
         let (mut rest, mut is_time) = (text, false);
         while !rest.is_empty() {
@@ -256,10 +259,10 @@ impl Sum {
     }
 }
 
-/// Units that a number may stand directly behind, as in PostgreSQL.
+/// The units that a number may follow directly, as in PostgreSQL.
 const BEFORE_DIGITS: [&str; 5] = ["d", "h", "m", "s", "y"];
 
-/// `1h30m` is four words, and `m5s` three; `hours2` is one, which is none.
+/// Splits a word. `1h30m` is four words, and `m5s` three; `hours2` stays one, which is invalid.
 fn number_and_unit(word: &str) -> Vec<&str> {
     if word.to_ascii_lowercase().ends_with("ago") {
         return vec![word];
@@ -287,7 +290,7 @@ fn number_and_unit(word: &str) -> Vec<&str> {
     if words.windows(2).all(is_apart) { words } else { vec![word] }
 }
 
-/// Of `1-2`, or `-1-2`.
+/// Parses `1-2` or `-1-2`.
 fn years_and_months(word: &str) -> Option<(Number, Number)> {
     let (is_negative, digits) = match word.as_bytes().first()? {
         b'-' => (true, &word[1..]),
@@ -308,7 +311,7 @@ mod tests {
     use super::*;
     use crate::pg_types::text;
 
-    /// What PostgreSQL 15 shows of each.
+    /// Expected strings are PostgreSQL 15's.
     #[test]
     fn intervals_are_read_as_postgresql_does() {
         for (written, shown) in [
@@ -362,7 +365,7 @@ mod tests {
             "1:2:3:4",
             "a day",
             "99999999999 years",
-            // PostgreSQL has room for it; nanoseconds end at 292 years.
+            // PostgreSQL's range includes it; nanoseconds end at 292 years.
             "999999999999 s",
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");

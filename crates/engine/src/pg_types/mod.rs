@@ -3,7 +3,7 @@
 //! - [`text`], [`column_text`]: values and whole columns as PostgreSQL prints them.
 //! - [`array_text`], [`bytea`], [`interval_text`], [`nested_text`]: arrays, bytes, intervals, rows.
 //! - [`types`]: OIDs, names and sizes of types.
-//! - [`zone`]: time zones, with PostgreSQL's rules for clocks that are put back or forward.
+//! - [`zone`]: time zones, with PostgreSQL's rules for changes of the clock.
 
 pub(crate) mod array_text;
 pub(crate) mod bytea;

@@ -1,12 +1,14 @@
-//! Lists, structs and maps as text: `[1, NULL, a b]`, `{'x': 1, 'y z': ''}`, `{k=v}`, as DuckDB writes them. PostgreSQL has neither
-//! structs with names nor maps, and its arrays in braces are what its clients are sent.
+//! Lists, structs and maps as text in DuckDB's format: `[1, NULL, a b]`, `{'x': 1, 'y z': ''}`,
+//! `{k=v}`. PostgreSQL has neither structs with names nor maps. Its clients receive arrays in
+//! braces.
 //!
-//! 1. What is within is written as a cast to VARCHAR writes it; NULL is the bare word.
-//! 2. A text that would be read as something else is in quotes, with `\` before `'` and `\`: an empty one, the word NULL, one with a
-//!    space at an end or with any of `"'(),:=[\]{}`. So no two values have the same text.
-//! 3. A struct's names are in quotes always.
+//! 1. Nested values have the format of a cast to VARCHAR; NULL is the bare word.
+//! 2. A string that would be read as another value is in quotes, with `\` before `'` and `\`. These
+//!    are an empty string, the word NULL, and one with a space at an end or any of `"'(),:=[\]{}`.
+//!    So no two values have the same text.
+//! 3. A struct's names are always in quotes.
 //!
-//! Arrow writes nothing for a NULL within, and has no cast of structs and maps to text.
+//! Arrow writes nothing for a nested NULL, and has no cast of structs and maps to strings.
 
 use arrow::array::{Array, ArrayRef, AsArray, ListLikeArray, StringArray};
 use arrow::compute::cast;
@@ -14,13 +16,13 @@ use arrow::datatypes::DataType;
 
 use crate::Result;
 
-/// What is quoted wherever it stands.
+/// The characters that require quotes.
 const SPECIAL: &[char] = &['"', '\'', '(', ')', ',', ':', '=', '[', '\\', ']', '{', '}'];
 
-/// Writes values that are not nested, as a cast to VARCHAR does.
+/// A function that formats values that are not nested, as a cast to VARCHAR does.
 pub(crate) type Plain<'a> = &'a dyn Fn(&ArrayRef) -> Result<ArrayRef>;
 
-/// Whether values of a type have others within.
+/// Returns whether values of a type contain others.
 pub(crate) fn is_nested(data_type: &DataType) -> bool {
     use DataType as T;
     match data_type {
@@ -31,7 +33,7 @@ pub(crate) fn is_nested(data_type: &DataType) -> bool {
     }
 }
 
-/// The texts of nested values.
+/// Returns the strings of nested values.
 pub(crate) fn texts(values: &ArrayRef, plain: Plain<'_>) -> Result<StringArray> {
     written(values, plain).map(StringArray::from)
 }
@@ -56,7 +58,7 @@ fn written(values: &ArrayRef, plain: Plain<'_>) -> Result<Vec<Option<String>>> {
     }
 }
 
-/// Values as they stand within another one.
+/// Returns the strings of values within another one.
 fn parts(values: &ArrayRef, plain: Plain<'_>) -> Result<Vec<String>> {
     let is_nested = is_nested(values.data_type());
     let part = |text: Option<String>| match text {

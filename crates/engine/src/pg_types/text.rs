@@ -1,4 +1,5 @@
-//! Values as text, as PostgreSQL writes them: ISO dates, intervals in its own style, the shortest digits that are the same number.
+//! Values as text in PostgreSQL's format: ISO dates, intervals in its own style, the shortest
+//! digits that identify a number.
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ const MICROS: i64 = 1_000_000;
 const NANOS: i64 = 1_000_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
-/// Nothing can go wrong with bytes in memory.
+/// Writing to memory cannot fail.
 macro_rules! put {
     ($out:expr, $($what:tt)*) => { let _ = write!($out, $($what)*); };
 }
@@ -21,12 +22,12 @@ fn put_text(text: &str, out: &mut impl Write) {
     put!(out, "{text}");
 }
 
-/// A whole number.
+/// Writes a whole number.
 pub fn integer(value: i64, out: &mut impl Write) {
     put!(out, "{value}");
 }
 
-/// The shortest digits that are this number.
+/// Writes the shortest digits that identify the number.
 pub fn float64(value: f64, out: &mut impl Write) {
     match value {
         value if value.is_finite() => shortest(&format!("{value:e}"), 15, out),
@@ -34,7 +35,7 @@ pub fn float64(value: f64, out: &mut impl Write) {
     }
 }
 
-/// The shortest digits that are this number.
+/// Writes the shortest digits that identify the number.
 pub fn float32(value: f32, out: &mut impl Write) {
     match value {
         value if value.is_finite() => shortest(&format!("{value:e}"), 6, out),
@@ -51,7 +52,8 @@ fn not_finite(is_nan: bool, is_positive: bool, out: &mut impl Write) {
     put!(out, "{text}");
 }
 
-/// Digits and an exponent, `-1.25e3`, with a point among the digits where that is short: from 1e-4 to 1e`most`.
+/// Writes digits and an exponent, `-1.25e3`. From 1e-4 to 1e`most` it writes a decimal point
+/// instead of an exponent.
 fn shortest(scientific: &str, most: i32, out: &mut impl Write) {
     let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -80,7 +82,7 @@ fn put_padded(digits: &str, width: usize, out: &mut impl Write) {
     put!(out, "{digits:0<width$}");
 }
 
-/// A whole number's digits with the point so many of them from the right.
+/// Writes the digits of a whole number with `scale` of them after the point.
 pub fn decimal(number: &str, scale: i8, out: &mut impl Write) {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
     put_text(sign, out);
@@ -96,7 +98,7 @@ pub fn decimal(number: &str, scale: i8, out: &mut impl Write) {
     }
 }
 
-/// `\x0a1b`
+/// Writes `\x0a1b`.
 pub fn bytes(value: &[u8], out: &mut impl Write) {
     put_text("\\x", out);
     for byte in value {
@@ -104,7 +106,7 @@ pub fn bytes(value: &[u8], out: &mut impl Write) {
     }
 }
 
-/// The date; whether it is before our era, which is said at the end.
+/// Writes the date. Returns whether it is before year 1, which the end of the text shows.
 fn put_date(day: i64, out: &mut impl Write) -> bool {
     let (year, month, day) = civil(day);
     let is_before = year <= 0;
@@ -119,12 +121,12 @@ fn put_era(is_before: bool, out: &mut impl Write) {
     }
 }
 
-/// `infinity`, which has no digits.
+/// Writes `infinity`, which has no digits.
 fn put_infinity(is_later: bool, out: &mut impl Write) {
     put_text(if is_later { "infinity" } else { "-infinity" }, out);
 }
 
-/// `2024-02-29`
+/// Writes `2024-02-29`.
 pub fn date(day: i32, out: &mut impl Write) {
     if is_infinite_date(day) {
         return put_infinity(day > 0, out);
@@ -133,7 +135,7 @@ pub fn date(day: i32, out: &mut impl Write) {
     put_era(is_before, out);
 }
 
-/// `12:34:56.789`
+/// Writes `12:34:56.789`.
 pub fn time(micros: i64, out: &mut impl Write) {
     let (seconds, fraction) = (micros.div_euclid(MICROS), micros.rem_euclid(MICROS));
     put!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -147,7 +149,7 @@ fn put_fraction(micros: i64, out: &mut impl Write) {
     }
 }
 
-/// `12:34:56.789`, with all digits that nanoseconds have.
+/// Writes `12:34:56.789`, with all digits of nanoseconds.
 pub fn time_nanos(nanos: i64, out: &mut impl Write) {
     let (seconds, nanos) = (nanos.div_euclid(NANOS), nanos.rem_euclid(NANOS));
     put!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -161,7 +163,7 @@ fn put_nanos(nanos: i64, out: &mut impl Write) {
     }
 }
 
-/// As [`timestamp`] and [`timestamp_tz`], of nanoseconds.
+/// Writes nanoseconds as [`timestamp`] and [`timestamp_tz`] do.
 pub fn timestamp_nanos(nanos: i64, has_zone: bool, zone: &Zone, out: &mut impl Write) {
     let seconds = nanos.div_euclid(NANOS) * MICROS;
     let offset = if has_zone { zone.offset_seconds(seconds) } else { 0 };
@@ -173,7 +175,7 @@ pub fn timestamp_nanos(nanos: i64, has_zone: bool, zone: &Zone, out: &mut impl W
     put_era(is_before, out);
 }
 
-/// `2024-02-29 12:34:56.789`
+/// Writes `2024-02-29 12:34:56.789`.
 pub fn timestamp(micros: i64, out: &mut impl Write) {
     if is_infinite_timestamp(micros) {
         return put_infinity(micros > 0, out);
@@ -190,7 +192,7 @@ fn put_timestamp(micros: i64, out: &mut impl Write) -> bool {
     is_before
 }
 
-/// `2024-02-29 12:34:56.789+01`, as it is there.
+/// Writes `2024-02-29 12:34:56.789+01`, in local time.
 pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut impl Write) {
     if is_infinite_timestamp(micros) {
         return put_infinity(micros > 0, out);
@@ -212,8 +214,8 @@ fn put_offset(offset: i64, out: &mut impl Write) {
     }
 }
 
-/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.
-/// Nanoseconds are written where there are any.
+/// Writes `1 year 2 mons -3 days +04:05:06.789`. A positive part after a negative one has a sign.
+/// Nanoseconds are written if there are any.
 pub fn interval(value: IntervalMonthDayNano, out: &mut impl Write) {
     let IntervalMonthDayNano { months, days, nanoseconds } = value;
     let (mut is_first, mut after_negative) = (true, false);
@@ -250,7 +252,7 @@ mod tests {
         out
     }
 
-    /// What PostgreSQL 15 says to `SELECT x::float8`, and to `x::float4`.
+    /// Expected strings are PostgreSQL 15's for `SELECT x::float8` and `x::float4`.
     #[test]
     fn floats_are_short() {
         for (value, said) in [

@@ -1,21 +1,21 @@
-//! PostgreSQL's types, as far as values of ours come to them: their numbers, and the names that people read.
+//! The PostgreSQL types that correspond to ours: their OIDs and displayed names.
 
 use arrow::datatypes::DataType;
 
-/// A type of PostgreSQL's.
+/// A type of PostgreSQL.
 #[derive(Clone, Copy, Debug)]
 pub struct PgType {
-    /// Its number.
+    /// The OID of the type.
     pub oid: i64,
-    /// In `pg_type`.
+    /// The name in `pg_type`.
     pub name: &'static str,
-    /// As SQL has it.
+    /// The name in SQL.
     pub sql: &'static str,
-    /// Bytes of a value; -1 where they differ from one to the next.
+    /// The bytes of a value; negative if they vary.
     pub size: i16,
-    /// What kind of type, in a letter.
+    /// The category of the type, as a letter.
     pub category: &'static str,
-    /// The type of an array's items; 0 of what is none.
+    /// The type of an array's items; 0 if the type is not an array.
     pub item: i64,
     /// The type of arrays of it; 0 if there is none.
     pub array: i64,
@@ -37,9 +37,10 @@ const fn array(oid: i64, name: &'static str, sql: &'static str, item: i64) -> Pg
 }
 
 impl PgType {
-    /// The function of PostgreSQL's that reads or writes its values: `in`, `out`, `recv` or `send`.
+    /// Returns PostgreSQL's function that reads or writes its values: `in`, `out`, `recv` or
+    /// `send`.
     pub(crate) fn function(&self, does: &str) -> String {
-        /// Types from before there was a line between.
+        /// The old types whose functions have no underscore.
         const PLAIN: [&str; 20] = [
             "bool",
             "bytea",
@@ -70,7 +71,7 @@ impl PgType {
     }
 }
 
-/// All of them.
+/// All types.
 pub(crate) const TYPES: [PgType; 48] = [
     base(16, "bool", "boolean", 1, "B", 1000),
     base(17, "bytea", "bytea", -1, "U", 1001),
@@ -122,8 +123,8 @@ pub(crate) const TYPES: [PgType; 48] = [
     array(2951, "_uuid", "uuid[]", 2950),
 ];
 
-/// The number of the type that values of ours are sent as, and its modifier (precision and scale of a numeric, -1 of all others):
-/// as a server tells its clients.
+/// Returns the OID of the type in which our values are sent, and its modifier: precision and scale
+/// of a numeric, -1 for all others. A server sends both to its clients.
 pub fn of(data_type: &DataType) -> (i64, i32) {
     let oid = match data_type {
         DataType::Boolean => 16,
@@ -155,12 +156,12 @@ fn modifier(precision: u8, scale: i8) -> i32 {
     ((i32::from(precision) << 16) | (i32::from(scale) & 0x7ff)) + 4
 }
 
-/// A type by its number.
+/// Returns a type by its OID.
 pub fn by_oid(oid: i64) -> Option<&'static PgType> {
     TYPES.iter().find(|t| t.oid == oid)
 }
 
-/// A type by one of its names.
+/// Returns a type by one of its names.
 pub(crate) fn by_name(name: &str) -> Option<&'static PgType> {
     let name = name.trim().to_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
@@ -174,13 +175,13 @@ pub(crate) fn by_name(name: &str) -> Option<&'static PgType> {
     TYPES.iter().find(|t| t.name == name || t.sql == name)
 }
 
-/// A type as people read it.
+/// Returns the displayed name of a type.
 pub(crate) fn format_type(oid: i64, modifier: Option<i32>) -> String {
     let Some(found) = by_oid(oid) else { return if oid == 0 { "-".into() } else { "???".into() } };
     match modifier {
         Some(modifier) if oid == 1700 && modifier >= 4 => {
             let modifier = modifier - 4;
-            // Eleven bits with a sign.
+            // The scale is a signed number of eleven bits.
             let scale = ((modifier & 0x7ff) ^ 1024) - 1024;
             format!("numeric({},{scale})", modifier >> 16 & 0xffff)
         }
@@ -193,7 +194,7 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i32>) -> String {
 mod tests {
     use super::*;
 
-    /// What PostgreSQL 15's format_type says.
+    /// Expected names are those of PostgreSQL 15's format_type.
     #[test]
     fn types_are_called_as_postgresql_calls_them() {
         assert_eq!(format_type(1700, Some(modifier(15, 2))), "numeric(15,2)");

@@ -1,9 +1,10 @@
-//! Time zones, and the clocks in them: what time it is there at a moment, and at which moment it is that time there.
+//! Time zones: the local time of a moment, and the moment of a local time.
 //!
-//! A time that clocks show twice, when they are put back, is the later moment. One that they never show, when they are put
-//! forward, goes by the offset before. PostgreSQL does the same.
+//! A local time that occurs twice, when the clock is set back, is the later moment. A time that is
+//! skipped, when the clock is set forward, uses the offset before. PostgreSQL does the same.
 //!
-//! The zone tables end in this century. Later years have the offsets of a year before the end that has the same calendar.
+//! The zone tables end in this century. Later years have the offsets of an earlier year with the
+//! same calendar.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,7 +18,8 @@ use super::calendar::days_of_civil;
 
 const DAY_SECONDS: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
-/// All fourteen calendars of a year begin in the years after this one, up to the last.
+/// The last year for which the zone tables are used. The 28 years up to it contain all fourteen
+/// calendars of a year.
 const LAST_YEAR: i64 = 2088;
 
 /// A time zone.
@@ -26,17 +28,18 @@ pub enum Zone {
     /// UTC.
     #[default]
     Utc,
-    /// So many seconds to the east of UTC.
+    /// A fixed number of seconds east of UTC.
     Fixed(i32),
-    /// One with a name, whose offset changes.
+    /// A named zone, whose offset changes.
     Named(Tz),
 }
 
-/// Zones by their names in small letters.
+/// The zones by their names in lower case.
 static NAMES: LazyLock<HashMap<String, Tz>> =
     LazyLock::new(|| TZ_VARIANTS.iter().map(|zone| (zone.name().to_ascii_lowercase(), *zone)).collect());
 
-/// Abbreviations that PostgreSQL knows by itself, and their hours to the east; more of them are names of zones.
+/// The abbreviations that PostgreSQL accepts by default, and their seconds east of UTC. Other
+/// abbreviations are names of zones.
 const ABBREVIATIONS: [(&str, i32); 34] = [
     ("acst", 34_200),
     ("aest", 36_000),
@@ -75,13 +78,13 @@ const ABBREVIATIONS: [(&str, i32); 34] = [
 ];
 
 impl Zone {
-    /// By its name, `Europe/Berlin`, or its offset as POSIX has it, in which `-02:00` lies to the east.
+    /// Parses a name, `Europe/Berlin`, or a POSIX offset, in which `-02:00` is east.
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         Self::of_posix(name).or_else(|| Self::named(name))
     }
 
-    /// By what Arrow calls it: a name, or an offset whose minus lies to the west.
+    /// Parses Arrow's notation: a name, or an offset in which a minus is west.
     pub fn of_arrow(name: &str) -> Option<Self> {
         match offset_seconds(name.as_bytes()) {
             Some(seconds) => Some(Self::fixed(seconds)),
@@ -89,12 +92,13 @@ impl Zone {
         }
     }
 
-    /// That of a session, by its options.
+    /// Returns the zone of a session from its options.
     pub(crate) fn of_session(options: &ConfigOptions) -> Self {
         options.execution.time_zone.as_deref().and_then(Self::of_arrow).unwrap_or_default()
     }
 
-    /// Arrow's name for it: nothing if it is UTC. `None` if Arrow has no name for it.
+    /// Returns Arrow's name for the zone: `Some(None)` for UTC, and `None` if Arrow has no name for
+    /// it.
     pub(crate) fn in_arrow(self) -> Option<Option<String>> {
         match self {
             Self::Utc => Some(None),
@@ -107,7 +111,7 @@ impl Zone {
         }
     }
 
-    /// By a name, in any case.
+    /// Returns a zone by its name in any case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         if ["utc", "gmt", "z", "zulu", "etc/utc", "ut", "uct"].contains(&name.as_str()) {
@@ -116,7 +120,7 @@ impl Zone {
         NAMES.get(&name).copied().map(Self::Named)
     }
 
-    /// By what stands behind a time: an abbreviation, or a name.
+    /// Returns the zone that follows a time: an abbreviation, or a name.
     pub(crate) fn behind_time(name: &str) -> Option<Self> {
         let is_it = |(abbreviation, _): &&(&str, i32)| abbreviation.eq_ignore_ascii_case(name);
         match ABBREVIATIONS.iter().find(is_it) {
@@ -129,7 +133,7 @@ impl Zone {
         if seconds == 0 { Self::Utc } else { Self::Fixed(seconds) }
     }
 
-    /// `UTC+2`, `-05:30`: what is in front of the sign is only a name, and a plus lies to the west.
+    /// Parses `UTC+2` or `-05:30`. The text before the sign is only a name, and a plus is west.
     fn of_posix(name: &str) -> Option<Self> {
         let at = name.find(['+', '-'])?;
         let is_name = name[..at].bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -139,7 +143,7 @@ impl Zone {
         offset_seconds(&name.as_bytes()[at..]).map(|seconds| Self::fixed(-seconds))
     }
 
-    /// Seconds to the east of UTC at a moment.
+    /// Returns the seconds east of UTC at a moment, in microseconds.
     pub fn offset_seconds(&self, micros: i64) -> i64 {
         match self {
             Self::Utc => 0,
@@ -148,7 +152,7 @@ impl Zone {
         }
     }
 
-    /// Seconds to the east of UTC where clocks show that time.
+    /// Returns the seconds east of UTC at a local time, in microseconds.
     pub fn offset_seconds_at_local(&self, micros: i64) -> i64 {
         let Self::Named(zone) = self else { return self.offset_seconds(micros) };
         let offset = |offset: chrono_tz::TzOffset| i64::from(offset.fix().local_minus_utc());
@@ -159,18 +163,18 @@ impl Zone {
         }
     }
 
-    /// The time that clocks show at a moment, both in microseconds; `None` if it is out of range.
+    /// Returns the local time at a moment, both in microseconds, or `None` if it is out of range.
     pub fn local(&self, micros: i64) -> Option<i64> {
         micros.checked_add(self.offset_seconds(micros) * MICROS)
     }
 
-    /// The moment at which clocks show a time, both in microseconds; `None` if it is out of range.
+    /// Returns the moment of a local time, both in microseconds, or `None` if it is out of range.
     pub fn moment(&self, local: i64) -> Option<i64> {
         local.checked_sub(self.offset_seconds_at_local(local) * MICROS)
     }
 }
 
-/// `+02`, `-05:30`, `+0230`, `+2`, `+02:30:15`: seconds to the east, less than sixteen hours of them.
+/// Parses `+02`, `-05:30`, `+0230`, `+2`, `+02:30:15`: seconds east, less than sixteen hours.
 pub(crate) fn offset_seconds(text: &[u8]) -> Option<i32> {
     let (is_west, digits) = match text.split_first()? {
         (b'+', digits) => (false, digits),
@@ -205,21 +209,21 @@ pub(crate) fn offset_seconds(text: &[u8]) -> Option<i32> {
     is_within.then_some(if is_west { -size } else { size })
 }
 
-/// A time for the zone tables.
+/// Returns a time within the range of the zone tables.
 fn calendar(micros: i64) -> NaiveDateTime {
     let seconds = micros.div_euclid(MICROS);
     let (day, second) = (seconds.div_euclid(DAY_SECONDS), seconds.rem_euclid(DAY_SECONDS));
     let (year, month, day_of_month) = civil(day);
     let day = match year {
         year if year > LAST_YEAR => days_of_civil(alike(year), month, day_of_month),
-        // Before zones there is one offset.
+        // Before zones were introduced, there is one offset.
         year if year < 1 => days_of_civil(1, month, 1),
         _ => day,
     };
     DateTime::from_timestamp(day * DAY_SECONDS + second, 0).unwrap_or_default().naive_utc()
 }
 
-/// A year of the tables whose days are the same days of the week.
+/// Returns a year of the tables whose days have the same days of the week.
 fn alike(year: i64) -> i64 {
     let calendar = |year: i64| {
         let first = days_of_civil(year, 1, 1);

@@ -1,7 +1,8 @@
 //! `m[[10, 11]]` of a map whose keys are lists.
 //!
-//! DataFusion looks such keys up row by row within a mask of another length, and panics. `map_extract()` compares them
-//! one by one, and gives a list of the one value. Seen in 55.2.0; see docs/internals/upstream.md.
+//! DataFusion compares such keys row by row within a mask of another length, and panics.
+//! `map_extract()` compares them one by one and returns a list of the one value. Seen in 55.2.0;
+//! see docs/internals/upstream.md.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -15,7 +16,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// Before DataFusion settles types.
+/// Runs before DataFusion settles types.
 #[derive(Debug)]
 pub(super) struct MapLookups;
 

@@ -1,5 +1,5 @@
-//! A function that only the planner calls. It maps the values of its one argument to others of the
-//! same type.
+//! A function that only the planner calls. It maps the values of its one argument to other values
+//! of the same type.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// NULL stays NULL; equal by its name.
+/// Maps NULL to NULL. Two are equal if their names are equal.
 #[derive(Debug)]
 pub(super) struct Mapped {
     name: &'static str,
@@ -22,13 +22,13 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// The function of a name. `map` takes every type that the function is called for, and keeps
-    /// it.
+    /// Returns the function of a name. `map` accepts every type that the function is called with,
+    /// and keeps it.
     pub(super) fn function(name: &'static str, map: fn(&ArrayRef) -> Result<ArrayRef>) -> ScalarUDF {
         ScalarUDF::from(Self { name, signature: Signature::any(1, Volatility::Immutable), map })
     }
 
-    /// The name of the function that an expression calls, if it is one of these.
+    /// Returns the name of the function that an expression calls, if it is a [`Mapped`].
     pub(super) fn name_of(expr: &Expr) -> Option<&'static str> {
         match expr {
             Expr::ScalarFunction(call) => call.func.inner().downcast_ref::<Self>().map(|mapped| mapped.name),

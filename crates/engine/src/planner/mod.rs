@@ -1,9 +1,10 @@
-//! What Onehop plans differently from DataFusion: corrections of wrong answers, and SQL that people write.
+//! The differences between Onehop's planning and DataFusion's: corrections of wrong answers, and
+//! further SQL syntax.
 //!
-//! A statement passes through here twice. As text and tree it is parsed with our [`Dialect`] and [`rewrite`] puts its
-//! tree into words that DataFusion understands; as a plan it meets the rules that [`configure`] adds to a session's
-//! state. One file per idea; each says in its header which failure it prevents, so that it can go when DataFusion no
-//! longer fails.
+//! A statement passes through this module twice. Our [`Dialect`] parses its text, and [`rewrite`]
+//! turns the tree into SQL that DataFusion understands. The plan then meets the rules that
+//! [`configure`] adds to a session's state. Each file implements one idea. Its header names the
+//! failure that it prevents, so that the file can be removed when DataFusion no longer fails.
 
 mod array_literals;
 mod balanced_conditions;
@@ -189,10 +190,10 @@ use self::without::keeps;
 use crate::error::MAX_NESTED;
 use crate::{Error, ErrorKind, Result, query};
 
-/// Adds our rules and options to DataFusion's defaults. Each physical rule is what `physical` makes of it.
+/// Adds our rules and options to DataFusion's defaults. `physical` maps each physical rule.
 ///
 /// # Errors
-/// DataFusion's rules are not those of [`passes`].
+/// Fails if DataFusion's rules are not those of [`passes`].
 pub(crate) fn configure(
     mut config: SessionConfig,
     builder: SessionStateBuilder,
@@ -201,10 +202,11 @@ pub(crate) fn configure(
 ) -> Result<SessionStateBuilder> {
     let of_operators = passes::physical(disabled)?.into_iter().map(physical).map(pass_log::logged);
     let options = config.options_mut();
-    // 0.1 is a decimal, as in PostgreSQL and DuckDB: a double is not the value that a DECIMAL column holds.
+    // 0.1 is a decimal, as in PostgreSQL and DuckDB: a double is not the value that a DECIMAL
+    // column holds.
     options.sql_parser.parse_float_as_decimal = true;
-    // DataFusion disagrees with itself about whether coalesce(x, TRUE) can be NULL, and refuses
-    // `SELECT coalesce(x, TRUE) .. UNION SELECT ..` for it.
+    // DataFusion contradicts itself on whether coalesce(x, TRUE) can be NULL, and refuses `SELECT
+    // coalesce(x, TRUE) .. UNION SELECT ..` for it.
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut builder = builder
         .with_config(config)
@@ -222,10 +224,10 @@ pub(crate) fn configure(
     }
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(scalar_functions());
-    // After all that are put in the place of others.
+    // This step follows all replacements of functions.
     bounded_calls::bounded(functions);
     let planners = builder.expr_planners().get_or_insert_default();
-    // Before DataFusion's, which takes any name behind a column's for a field.
+    // This planner precedes DataFusion's, which reads any name after a column's as a field.
     if keeps("table_names") {
         planners.insert(0, Arc::new(table_names::Fields));
     }
@@ -236,7 +238,7 @@ pub(crate) fn configure(
         planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     }
     planners.push(Arc::new(using_joins::MergedColumns));
-    // Before the one that DataFusion has for lists.
+    // This planner precedes DataFusion's planner for lists.
     planners.insert(0, Arc::new(list_concatenation::ListOperators));
     planners.insert(0, Arc::new(exact_comparisons::BooleanTexts));
     let planners = builder.relation_planners().get_or_insert_default();
@@ -247,7 +249,7 @@ pub(crate) fn configure(
     Ok(builder)
 }
 
-/// Aggregates in place of DataFusion's: behind those of the same name.
+/// Returns the aggregates that replace DataFusion's of the same names.
 fn aggregates() -> Vec<Arc<AggregateUDF>> {
     let of = |name: &str, function: AggregateUDF| keeps(name).then(|| Arc::new(function));
     let mut functions = Vec::new();
@@ -260,7 +262,7 @@ fn aggregates() -> Vec<Arc<AggregateUDF>> {
     functions
 }
 
-/// Functions that DataFusion has not, or has otherwise.
+/// Returns the functions that DataFusion lacks or defines otherwise.
 fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions: Vec<Arc<ScalarUDF>> = quantified::functions().collect();
     if keeps("temporal") {
@@ -285,7 +287,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-/// A text as tokens, and where each stands.
+/// Splits a text into tokens with their locations.
 pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
@@ -293,9 +295,10 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     interval_units::complete(struct_types::complete(tokens))
 }
 
-/// Parses tokens with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.
+/// Passes tokens to the parser and calls `parse` on it. The stack is large enough for the tree,
+/// even if parsing fails.
 ///
-/// Whoever keeps a tree that comes out of here has it [`settle`]d first, within `parse`.
+/// A caller that keeps the tree calls [`settle`] on it within `parse`.
 pub(crate) fn parse_tokens<T>(
     tokens: Vec<TokenWithSpan>,
     parse: impl FnOnce(&mut DFParser<'_>) -> Result<T>,
@@ -313,13 +316,14 @@ pub(crate) fn parse_tokens<T>(
     }
 }
 
-/// A query of ours as a tree, in which something is to be put: the parser's structures have a field for every dialect's clauses.
+/// Parses a query template of ours. The parser's structures have a field for every dialect's
+/// clauses.
 pub(crate) fn template(text: &str) -> Result<Box<Query>> {
     let parsed = Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
     parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{text} cannot be parsed: {e}")))
 }
 
-/// What the parser or DataFusion's planner reads as something of its own before a function is looked for.
+/// The words that the parser or DataFusion's planner interprets before it looks for a function.
 pub(crate) const IS_NO_NAME: [&str; 18] = [
     "all",
     "any",
@@ -341,7 +345,7 @@ pub(crate) const IS_NO_NAME: [&str; 18] = [
     "values",
 ];
 
-/// One statement's text as a tree.
+/// Parses one statement.
 pub(crate) fn parse_statement(text: &str) -> Result<Statement> {
     parse_tokens(tokens(text)?, |parser| {
         let mut statement = parser.parse_statement()?;
@@ -350,7 +354,7 @@ pub(crate) fn parse_statement(text: &str) -> Result<Statement> {
     })
 }
 
-/// See [`nesting`].
+/// Settles the tree of a statement; see [`nesting`].
 pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(sql) => settle(sql.as_mut()),
@@ -363,7 +367,8 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
     }
 }
 
-/// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
+/// Plans a statement and settles its types, which are those of the columns of a table that it
+/// creates.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     let named = item_names::rewrite(&mut statement).then(|| statement.clone());
     ordinality::rewrite(&mut statement)?;
@@ -386,16 +391,17 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
     }
 }
 
-/// A statement in words that DataFusion understands.
+/// Rewrites a statement to SQL that DataFusion understands.
 ///
 /// # Errors
-/// A name or position that stands for nothing.
+/// Fails if a name or a position refers to nothing.
 pub(crate) fn rewritten(mut statement: Statement) -> Result<Statement> {
     rewrite_statement(&mut statement, &Hints::default())?;
     Ok(statement)
 }
 
-/// A statement as DataFusion's planner leaves it; tried again where the error says more of its names. See [`retries`].
+/// Plans a statement with DataFusion's planner. Retries if the error tells more about the
+/// statement's names; see [`retries`].
 async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     rows_of_functions::rewrite(&mut statement, state)?;
     if !retries::may_be_repeated(&statement) {
@@ -421,14 +427,15 @@ async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionRe
     }
 }
 
-/// Whether other letters of a name may mend an error: what a file or its system refuses, they do not.
+/// Returns whether another case of a name may fix an error. It cannot if a file or its system
+/// reports the error.
 fn may_be_of_names(error: &DataFusionError) -> bool {
     let DataFusionError::External(ours) = error.find_root() else { return true };
     let kind = ours.downcast_ref::<Error>().map(Error::kind);
     kind.is_none_or(|kind| matches!(kind, ErrorKind::Syntax | ErrorKind::NotFound | ErrorKind::Invalid))
 }
 
-/// Why a statement was not planned.
+/// The reason why a statement was not planned.
 struct Failed {
     error: DataFusionError,
     /// The names in ORDER BY that were taken for columns of FROM.
@@ -457,7 +464,8 @@ async fn attempt(
     plan.map_err(|e| Failed { error: unknown.map_or(e, |name| functions::not_found(&name, state).into()), taken })
 }
 
-/// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
+/// Returns the types of a statement's parameters by their names, as their context determines them.
+/// A type is `None` if the context does not determine it.
 pub(crate) async fn parameters(
     state: &SessionState,
     statement: Statement,
@@ -468,7 +476,7 @@ pub(crate) async fn parameters(
     planned(state, statement).await?.get_parameter_types()
 }
 
-/// One statement's text as a plan.
+/// Plans the text of one statement.
 pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionResult<LogicalPlan> {
     plan(state, parse_statement(text)?).await
 }
@@ -479,7 +487,8 @@ pub(crate) fn optimize(state: &SessionState, plan: &LogicalPlan) -> DataFusionRe
     optimized.map_err(|e| subquery_errors::explained(e, plan))
 }
 
-/// Operators as they may run: not too deep, cancelled with `query`, with sorts that count what they keep.
+/// Makes operators ready to run: checks their depth, lets `query` cancel them, and counts the
+/// memory that sorts keep.
 pub(crate) fn runnable(
     plan: Arc<dyn ExecutionPlan>,
     query: &Arc<query::Query>,
@@ -492,7 +501,7 @@ pub(crate) fn runnable(
     Ok(plan)
 }
 
-/// The names in ORDER BY that are taken for columns of FROM.
+/// Rewrites a statement. Returns the names in ORDER BY that are taken for columns of FROM.
 fn rewrite_statement(statement: &mut Statement, hints: &Hints) -> Result<HashSet<String>> {
     let mut rewriter = Rewriter { hints, taken: HashSet::new(), with: with_names::Around::default() };
     match visit_statement(statement, &mut rewriter) {
@@ -513,13 +522,14 @@ fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) ->
     }
 }
 
-/// Once more changes nothing.
+/// Names the columns of a SELECT. A second call changes nothing.
 fn name_columns(select: &mut Select, hints: &Hints) {
     from_first::rewrite(select);
     output_names::rewrite(select, &hints.in_star);
 }
 
-/// `FETCH FIRST n ROWS ONLY` is `LIMIT n`. With ties, or of a hundred, it is none that DataFusion has.
+/// Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`. DataFusion has no equivalent of WITH TIES or
+/// PERCENT.
 fn fetch_first(query: &mut Query) {
     if !matches!(&query.fetch, Some(Fetch { with_ties: false, percent: false, .. })) {
         return;
@@ -529,13 +539,13 @@ fn fetch_first(query: &mut Query) {
     match &mut query.limit_clause {
         Some(LimitClause::LimitOffset { limit: limit @ None, .. }) => *limit = first,
         clause @ None => *clause = Some(LimitClause::LimitOffset { limit: first, offset: None, limit_by: Vec::new() }),
-        // Both, which is one too many.
+        // The query has both LIMIT and FETCH. DataFusion refuses the FETCH that stays.
         Some(_) => query.fetch = Some(Fetch { with_ties: false, percent: false, quantity: first }),
     }
 }
 
-/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups
-/// and of DISTINCT ON.
+/// Replaces the names and positions to which a SELECT refers: its windows, and the keys of its
+/// groups and of DISTINCT ON.
 fn resolve(select: &mut Select, mut order: Option<&mut OrderBy>) -> ControlFlow<Error> {
     let mut resolved = || {
         if keeps("named_windows") {
@@ -595,7 +605,7 @@ impl VisitorMut for Rewriter<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Before the expressions inside: columns are named after what was written.
+    /// Runs before the expressions inside: columns are named after the original expressions.
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
@@ -649,7 +659,7 @@ impl VisitorMut for Rewriter<'_> {
         if keeps("regressions") {
             regressions::rewrite(expr);
         }
-        // Before the names of functions change.
+        // This step runs before the names of functions change.
         moment_formats::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);
@@ -683,6 +693,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns the session state of the tests.
     pub fn state() -> SessionState {
         crate::learn::configure(
             crate::query_planner::configure(
@@ -695,7 +706,7 @@ mod tests {
         .build()
     }
 
-    /// The statement in the words that DataFusion gets.
+    /// Returns the statement as DataFusion receives it.
     pub fn rewritten(text: &str) -> String {
         let mut statement = parse_statement(text).unwrap();
         rewrite_statement(&mut statement, &Hints::default()).unwrap();
@@ -710,11 +721,12 @@ mod tests {
         Ok(collect(operators, SessionContext::new_with_state(state).task_ctx()).await?)
     }
 
+    /// Returns the batches of a query.
     pub async fn run(text: &str) -> Vec<RecordBatch> {
         try_run(text).await.unwrap()
     }
 
-    /// Runs what must not work.
+    /// Runs a statement that must fail, and returns its error.
     pub async fn fails(text: &str) -> crate::Error {
         match try_run(text).await {
             Ok(_) => panic!("{text} works"),
@@ -722,7 +734,7 @@ mod tests {
         }
     }
 
-    /// A query's rows, with spaces between values.
+    /// Returns a query's rows, with spaces between values.
     pub async fn rows(text: &str) -> Vec<String> {
         let options = FormatOptions::new().with_null("NULL");
         let mut rows = Vec::new();

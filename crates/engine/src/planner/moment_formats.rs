@@ -1,7 +1,9 @@
-//! `to_char(d, 'YYYY-MM-DD')`, `to_date('02.01.2020', 'DD.MM.YYYY')`: formats as PostgreSQL writes them.
+//! `to_char(d, 'YYYY-MM-DD')`, `to_date('02.01.2020', 'DD.MM.YYYY')`: formats in PostgreSQL's
+//! notation.
 //!
-//! DataFusion's are strftime's, in which a letter without `%` stands for itself: it would answer `YYYY-MM-DD`. A format that has
-//! a `%` is left as it is; one with letters that are not known here is refused when it runs.
+//! DataFusion uses strftime's formats, in which a letter without `%` stands for itself: it would
+//! answer `YYYY-MM-DD`. A format that contains a `%` stays as it is. A format with unknown letters
+//! is refused when it runs.
 
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Value};
 
@@ -9,7 +11,7 @@ use super::expressions::call;
 use crate::identifiers::normal;
 use crate::postgres::functions::UNKNOWN_FORMAT;
 
-/// The longest first, of those that begin alike.
+/// PostgreSQL's fields and strftime's. A field precedes those that are prefixes of it.
 const FIELDS: [(&str, &str); 34] = [
     ("YYYY", "%Y"),
     ("IYYY", "%G"),
@@ -47,13 +49,13 @@ const FIELDS: [(&str, &str); 34] = [
     ("TZ", "%Z"),
 ];
 
-/// Those that are written in any letters.
+/// The fields that match in any case.
 const IN_ANY_LETTERS: [&str; 19] = [
     "YYYY", "IYYY", "YY", "IY", "FMDD", "FMMM", "FMHH24", "FMHH12", "FMHH", "FMMI", "FMSS", "HH24", "HH12", "HH", "MI",
     "MM", "SS", "DD", "DDD",
 ];
 
-/// Before functions have other names.
+/// Runs before functions are renamed.
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::Function(function) = expr else { return };
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
@@ -74,12 +76,13 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// A format in strftime's words; `None` for one with letters that mean nothing here.
+/// Translates a format to strftime's notation. Returns `None` if it has letters without a meaning
+/// here.
 fn strftime(format: &str) -> Option<String> {
     let mut written = String::with_capacity(format.len() + 8);
     let mut rest = format;
     while let Some(first) = rest.chars().next() {
-        // Seconds of the day.
+        // `SSSS`, the seconds of the day, has no translation.
         if rest.get(..4).is_some_and(|head| head.eq_ignore_ascii_case("SSSS")) {
             return None;
         }

@@ -1,9 +1,10 @@
 //! `median()` of dates and times.
 //!
-//! DataFusion's takes numbers alone, and says "Internal error: Function 'median' failed to match
-//! any signature" of a DATE (seen in 55.2.0). Expected is the moment in the middle, as in DuckDB:
-//! of dates a TIMESTAMP, for it may lie between two days. Moments are numbers to DataFusion's
-//! accumulators, and what comes out is a moment again. All other types are left to it.
+//! DataFusion's function takes only numbers. For a DATE it reports "Internal error: Function
+//! 'median' failed to match any signature" (seen in 55.2.0). The expected answer is the moment in
+//! the middle, as in DuckDB. For dates it is a TIMESTAMP, because it may lie between two days.
+//! DataFusion's accumulators receive moments as numbers, and the result is cast back to a moment.
+//! DataFusion handles all other types.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn is_moment(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_))
 }
 
-/// What a moment is counted in, as the type of an argument.
+/// Returns the number type in which a moment is counted, as the field of an argument.
 fn number() -> FieldRef {
     Arc::new(Field::new("moment", DataType::Int64, true))
 }
@@ -93,7 +94,7 @@ impl AggregateUDFImpl for MomentMedian {
     }
 }
 
-/// Numbers that are moments.
+/// An accumulator of moments that counts them as numbers.
 #[derive(Debug)]
 struct Moments {
     inner: Box<dyn Accumulator>,

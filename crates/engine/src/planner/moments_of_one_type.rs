@@ -1,13 +1,14 @@
-//! Dates, times and timestamps that become values of one type keep what they are.
+//! Dates, times and timestamps keep their values when they are cast to a common type.
 //!
-//! The branches of a CASE, the arguments of `coalesce`, `greatest` and the like, the items of a list and the rows of a UNION
-//! are of one type:
+//! A common type is required for the branches of a CASE, the arguments of `coalesce` and the like,
+//! the items of a list and the rows of a UNION:
 //!
-//! - A string literal beside a date or time is of its type, as in PostgreSQL and DuckDB.
-//! - A date beside a TIMESTAMP is a TIMESTAMP of microseconds, in the time zone of the other if it has one. DataFusion 55.2
-//!   takes both for timestamps of nanoseconds, in which `9999-12-31` does not exist. Beside a TIMESTAMP(9) it is one.
+//! - A string literal beside a date or time has its type, as in PostgreSQL and DuckDB.
+//! - A date beside a TIMESTAMP is a TIMESTAMP of microseconds, in the time zone of the other if it
+//!   has one. DataFusion 55.2 makes both timestamps of nanoseconds, in which `9999-12-31` does not
+//!   exist. Beside a TIMESTAMP(9) a date is a TIMESTAMP(9).
 //!
-//! What is compared is settled [elsewhere](super::exact_comparisons).
+//! [`exact_comparisons`](super::exact_comparisons) settles comparisons.
 
 use std::sync::Arc;
 
@@ -22,10 +23,10 @@ use datafusion::scalar::ScalarValue;
 
 use super::expressions::{self, type_of};
 
-/// Functions whose arguments are of one type, which is that of the result.
+/// The functions whose arguments have one type, which is that of the result.
 const OF_ONE_TYPE: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "make_array", "nvl"];
 
-/// Functions of lists and of items of the same type. Other arguments are numbers.
+/// The functions of lists and of items of the same type. Their other arguments are numbers.
 const OF_ITEMS: [&str; 17] = [
     "array_append",
     "array_concat",
@@ -46,7 +47,7 @@ const OF_ITEMS: [&str; 17] = [
     "array_union",
 ];
 
-/// Before DataFusion settles types.
+/// Runs before DataFusion settles types.
 #[derive(Debug)]
 pub(super) struct MomentsOfOneType;
 
@@ -59,7 +60,8 @@ impl AnalyzerRule for MomentsOfOneType {
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
             let rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
-            // Changed or not: an input may have changed its types.
+            // The schema is recomputed even if this node did not change: an input may have changed
+            // its types.
             rewritten.map_data(LogicalPlan::recompute_schema)?.transform_data(|node| match node {
                 LogicalPlan::Union(union) => united(union),
                 other => Ok(Transformed::no(other)),
@@ -106,8 +108,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
-/// `nullif` of a date and a timestamp as a CASE, whose comparison is
-/// [exact](super::exact_comparisons): DataFusion makes both nanoseconds.
+/// Rewrites `nullif` of a date and a timestamp to a CASE, whose comparison is
+/// [exact](super::exact_comparisons). DataFusion casts both to nanoseconds.
 fn nullif_of_both(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let [value, other] = call.args.as_slice() else { return None };
@@ -122,16 +124,17 @@ fn nullif_of_both(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     }
 }
 
-/// What is changed beside dates and times.
+/// The values that are cast beside dates and times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// String literals alone: the other values stay what they are.
+    /// String literals alone. The other values keep their types.
     Literals,
-    /// String literals, and dates that are beside timestamps.
+    /// String literals, and dates beside timestamps.
     Both,
 }
 
-/// Gives expressions, or the items of those that are lists, the type that they have together; whether any had another.
+/// Casts expressions, or the items of lists, to their common type. Returns whether any had another
+/// type.
 fn settle(exprs: Vec<&mut Expr>, schema: &DFSchema, beside: Beside) -> bool {
     let types: Vec<DataType> = exprs.iter().map(|expr| type_of(expr, schema)).collect();
     let Some(wanted) = common(&types) else { return false };
@@ -151,7 +154,8 @@ fn settle(exprs: Vec<&mut Expr>, schema: &DFSchema, beside: Beside) -> bool {
     changed
 }
 
-/// The type of dates and times, or of lists of them, together; none if there are none.
+/// Returns the common type of dates and times, or of lists of them. Returns `None` if there are
+/// none.
 fn common(types: &[DataType]) -> Option<DataType> {
     let moments = || types.iter().map(item).filter(|data_type| data_type.is_temporal());
     let first = moments().next()?;
@@ -170,7 +174,7 @@ fn common(types: &[DataType]) -> Option<DataType> {
     })
 }
 
-/// The type of a list's items, of lists in lists as well; of anything else, itself.
+/// Returns the type of a list's innermost items. Returns any other type unchanged.
 fn item(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
@@ -180,7 +184,8 @@ fn item(data_type: &DataType) -> &DataType {
     }
 }
 
-/// A type with timestamps in place of its dates; none if it has no dates, or what is wanted are none.
+/// Returns a type with timestamps in place of its dates. Returns `None` if it has no dates, or if
+/// the wanted type is not a timestamp.
 fn with_dates_as(data_type: &DataType, wanted: &DataType) -> Option<DataType> {
     let of = |field: &Field| Some(Arc::new(field.clone().with_data_type(with_dates_as(field.data_type(), wanted)?)));
     match (data_type, wanted) {
@@ -192,7 +197,7 @@ fn with_dates_as(data_type: &DataType, wanted: &DataType) -> Option<DataType> {
     }
 }
 
-/// A union whose parts have timestamps where other parts have.
+/// Casts dates in the parts of a union to timestamps if other parts have timestamps there.
 fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let type_in = |part: &Arc<LogicalPlan>, place: usize| {
         part.schema().fields().get(place).map(|field| field.data_type().clone())

@@ -1,11 +1,12 @@
-//! Functions whose order DataFusion cannot tell: an order that is not known is no error.
+//! Functions whose order DataFusion cannot determine: an unknown order is not an error.
 //!
-//! `abs`, `sqrt`, `ln` and others are monotone over a part of their arguments. DataFusion asks
-//! whether an argument lies there, and fails where it knows not even the type of its bounds, as of
-//! any function's value. Then nothing is known of the whole expression, not even that it was just
-//! sorted by: `ORDER BY abs(length(s))`, and windows whose keys are such expressions, are refused
-//! as a plan that "does not satisfy order requirements" (seen in 55.2.0; apache/datafusion #20194
-//! has another cause of the same message). Here such functions have no order.
+//! `abs`, `sqrt`, `ln` and others are monotone over a part of their arguments. DataFusion checks
+//! whether an argument lies there, and fails if it does not know the type of its bounds, as for any
+//! function's value. It then knows nothing about the whole expression, not even that the rows were
+//! just sorted by it. It refuses `ORDER BY abs(length(s))`, and windows whose keys are such
+//! expressions. The message is that a plan "does not satisfy order requirements" (seen in 55.2.0;
+//! apache/datafusion #20194 has another cause of the same message). Here such functions have no
+//! order.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use datafusion::prelude::Expr;
 
 const NAMES: [&str; 10] = ["abs", "acos", "acosh", "asin", "atanh", "cosh", "ln", "log10", "log2", "sqrt"];
 
-/// In place of DataFusion's.
+/// Returns the functions that replace DataFusion's.
 pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let all = SessionStateDefaults::default_scalar_functions().into_iter();
     let monotone = all.filter(|function| NAMES.contains(&function.name()));

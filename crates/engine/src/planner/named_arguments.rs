@@ -1,9 +1,10 @@
 //! Named arguments of table functions: `logregr_train('t', 'm', label => 'y')`.
 //!
-//! DataFusion's planner takes none for table functions. So `name => value` is handed on as a struct of one field,
-//! `named_struct('name', value)`, which is a constant when the function gets it ([`arguments`](crate::learn)). A table may be
-//! given as a query in brackets or by its bare name, which are handed on as their texts. Only functions of ours are
-//! treated so. To others, numbers are handed on without a type.
+//! DataFusion's planner accepts no named arguments of table functions. So `name => value` is passed
+//! as a struct of one field, `named_struct('name', value)`, which is a constant when the function
+//! receives it ([`arguments`](crate::learn)). A table may be given as a query in parentheses or by
+//! its bare name; both are passed as their text. This applies only to functions of ours. Other
+//! functions receive numbers without a type.
 
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableFactor, TableFunctionArgs,
@@ -13,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::expressions::call;
 use crate::identifiers::normal;
 
-/// Table functions of `learn`, whose arguments have names.
+/// The table functions of `learn`, whose arguments have names.
 pub(crate) const LEARNING: [&str; 3] = ["logregr_train", "linregr_train", "logregr_evaluate"];
 
 pub(super) fn rewrite_table(table: &mut TableFactor) {
@@ -38,7 +39,8 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     }
 }
 
-/// DataFusion's own take whole numbers as they are written, and none of a type, as a parameter's value is.
+/// Removes the type of a whole number. DataFusion's own functions accept whole numbers as literals,
+/// but not with a type, as the value of a parameter has.
 fn without_type(arg: &mut FunctionArg) {
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return };
     let mut inner = &*arg;
@@ -56,7 +58,7 @@ fn without_type(arg: &mut FunctionArg) {
     }
 }
 
-/// What names a table becomes its text.
+/// Replaces an expression that names a table by its text.
 fn quote_table(expr: &mut Expr) {
     let text = match expr {
         Expr::Subquery(query) => format!("({query})"),

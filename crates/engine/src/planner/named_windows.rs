@@ -1,14 +1,14 @@
 //! Windows by name: `OVER w`, `OVER (w ORDER BY v)`, `WINDOW w AS (base ORDER BY v)`.
 //!
-//! DataFusion reads the name of a window only where it stands alone after OVER, and only in the
-//! SELECT list. `sum(v) OVER (w ORDER BY v) .. WINDOW w AS (PARTITION BY id)` loses PARTITION BY:
-//! the sum of all rows, expected the sum of the rows of an `id` (seen in 55.2.0). So each name is
-//! replaced by what it stands for, in the SELECT list, QUALIFY, DISTINCT ON and ORDER BY, before
+//! DataFusion reads the name of a window only if it stands alone after OVER, and only in the SELECT
+//! list. `sum(v) OVER (w ORDER BY v) .. WINDOW w AS (PARTITION BY id)` loses PARTITION BY. It
+//! returns the sum of all rows, not of the rows of an `id` (seen in 55.2.0). So each name is
+//! replaced by its definition in the SELECT list, QUALIFY, DISTINCT ON and ORDER BY, before
 //! DataFusion plans the statement.
 //!
-//! The rules are SQL's, as PostgreSQL has them. A definition may copy those before it. A copy keeps
+//! The rules are SQL's, as in PostgreSQL. A definition may copy those before it. A copy keeps
 //! PARTITION BY, and adds ORDER BY only if the original has none. A window with a frame is used by
-//! its name alone: `OVER w`, without brackets.
+//! its name alone: `OVER w`, without parentheses.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -24,7 +24,8 @@ use crate::{Error, ErrorKind, Result};
 /// Replaces the names of windows in a SELECT and in the ORDER BY of its query.
 ///
 /// # Errors
-/// A name that is not defined before it is used, or is defined twice; a copy that SQL forbids.
+/// Fails if a name is used before it is defined, if a name is defined twice, or if SQL forbids a
+/// copy.
 pub(super) fn rewrite(select: &mut Select, order: Option<&mut OrderBy>) -> Result<()> {
     let mut windows = Windows::of(std::mem::take(&mut select.named_window))?;
     let mut found = select.visit(&mut windows);
@@ -37,10 +38,10 @@ pub(super) fn rewrite(select: &mut Select, order: Option<&mut OrderBy>) -> Resul
     }
 }
 
-/// The windows that a SELECT names, each by what it stands for.
+/// The named windows of a SELECT with their definitions.
 struct Windows {
     by_name: HashMap<String, WindowSpec>,
-    /// Queries around the expression that is visited: they have windows of their own.
+    /// The number of queries around the visited expression. They have windows of their own.
     depth: usize,
 }
 
@@ -67,7 +68,7 @@ impl Windows {
         })
     }
 
-    /// A window with what it copies.
+    /// Returns a window with the clauses that it copies.
     fn whole(&self, window: WindowSpec) -> Result<WindowSpec> {
         let Some(name) = &window.window_name else { return Ok(window) };
         let copied = self.get(name)?;

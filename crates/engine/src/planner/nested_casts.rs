@@ -1,8 +1,8 @@
 //! Casts of lists and structs to others: each value within is cast as it would be by itself.
 //!
-//! Arrow casts the values within by its own rules: it takes a time without a zone for UTC, writes
-//! `2024-01-01T00:00:00`, and reads other texts. Where the session's zone or the form of a text
-//! counts, the cast goes through a function; elsewhere it stays.
+//! Arrow casts the values within by its own rules. It takes a time without a zone for UTC, writes
+//! `2024-01-01T00:00:00`, and parses other strings. If the session's zone or the format of a string
+//! matters, the cast goes through a function. Otherwise it stays.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::convert::{OnError, parse_column};
 use crate::pg_types::column_text::texts_of_any;
 use crate::pg_types::zone::Zone;
 
-/// After types are settled, and after texts have become lists.
+/// Runs after types are settled, and after strings have become lists.
 #[derive(Debug)]
 pub(super) struct NestedCasts;
 
@@ -49,7 +49,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// True if a list or struct has values within that Arrow casts otherwise.
+/// Returns whether a list or struct has values within that Arrow casts otherwise.
 fn is_ours(from: &DataType, to: &DataType) -> bool {
     let within = |from: &DataType, to: &DataType| is_ours(from, to) || Leaf::of(from, to) != Leaf::Arrows;
     match (from, to) {
@@ -62,7 +62,8 @@ fn is_ours(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The places in `from` of the fields of `to`: by their names, or in their order if names differ.
+/// Returns the places in `from` of the fields of `to`: by their names, or in their order if names
+/// differ.
 fn places(from: &Fields, to: &Fields) -> Option<Vec<usize>> {
     let named: Option<Vec<usize>> = to.iter().map(|field| Some(from.find(field.name())?.0)).collect();
     match (from.len() == to.len(), named) {
@@ -72,7 +73,7 @@ fn places(from: &Fields, to: &Fields) -> Option<Vec<usize>> {
     }
 }
 
-/// How a value that is no list and no struct is cast.
+/// The kind of cast of a value that is neither a list nor a struct.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaf {
     Moment,
@@ -96,7 +97,7 @@ impl Leaf {
     }
 }
 
-/// The nested value, cast.
+/// A function that casts a nested value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CastNested {
     target: DataType,

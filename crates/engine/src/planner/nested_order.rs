@@ -1,17 +1,17 @@
-//! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB:
-//! `[1, NULL] > [1, 2]`.
+//! Within lists and structs, NULL is greater than all values, as in PostgreSQL and DuckDB: `[1,
+//! NULL] > [1, 2]`.
 //!
-//! Arrow compares it as the least, or as the NULLs of ORDER BY are asked for; and parts of
-//! DataFusion do not compare nested values at all. So, of these,
+//! Arrow compares NULL as the least value, or as ORDER BY places its NULLs. Parts of DataFusion do
+//! not compare nested values at all. So for nested values:
 //!
-//! - operators, BETWEEN, `greatest()` and `least()` become functions that compare otherwise;
-//! - `min()` and `max()` keep their best by that order;
-//! - the keys of ORDER BY become bytes that have that order.
+//! - operators, BETWEEN, `greatest()` and `least()` become functions that compare in this order;
+//! - `min()` and `max()` keep their best value in this order;
+//! - the keys of ORDER BY become bytes in this order.
 //!
-//! Functions that return one of several values take [equal ones](super::equal_values) for equal,
-//! and return the value as it was. So they have intervals here as well.
+//! Functions that return one of several values treat [equal values](super::equal_values) as equal,
+//! and return the value unchanged. So this module also handles intervals for them.
 //!
-//! A NULL in place of a list is compared with nothing, as ever. Seen in 55.2.0; see
+//! A NULL in place of a list still compares as NULL. Seen in 55.2.0; see
 //! docs/internals/upstream.md.
 
 use std::cmp::Ordering;
@@ -39,7 +39,7 @@ use super::expressions;
 
 const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// After types are settled.
+/// Runs after types are settled.
 #[derive(Debug)]
 pub(super) struct NestedOrder;
 
@@ -76,7 +76,8 @@ fn orders(expr: &Expr) -> bool {
     }
 }
 
-/// The answer of an operator for values of an order; `None` if it does not ask for that.
+/// Returns the result of an operator for two values in the given order. Returns `None` if it is not
+/// an order comparison.
 fn holds(op: Operator, order: Ordering) -> Option<bool> {
     match op {
         Operator::Lt => Some(order.is_lt()),
@@ -87,7 +88,7 @@ fn holds(op: Operator, order: Ordering) -> Option<bool> {
     }
 }
 
-/// The order of the value that a function keeps, beside the others.
+/// Returns the order in which the value that a function keeps stands to the others.
 fn better_of(function: &str) -> Option<Ordering> {
     match function {
         GREATEST => Some(Ordering::Greater),
@@ -96,13 +97,13 @@ fn better_of(function: &str) -> Option<Ordering> {
     }
 }
 
-/// True if values of a type have others within. Maps have no order.
+/// Returns whether values of a type contain others. Maps have no order.
 fn is_nested(data_type: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Struct};
     matches!(data_type, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_))
 }
 
-/// True if functions that return one of several values of a type compare them here.
+/// Returns whether functions that return one of several values of a type compare them here.
 pub(super) fn is_compared_here(data_type: &DataType) -> bool {
     is_nested(data_type) || matches!(data_type, DataType::Interval(IntervalUnit::MonthDayNano))
 }
@@ -154,7 +155,7 @@ fn keys_of(keys: &mut [SortKey]) -> impl Iterator<Item = &mut Expr> {
     keys.iter_mut().map(|key| &mut key.expr)
 }
 
-/// Puts keys of nested values in order; whether there are any.
+/// Replaces keys of nested values by bytes in their order. Returns whether there are any.
 fn in_order<'e>(keys: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
     let mut has_changed = false;
     for key in keys {
@@ -172,7 +173,7 @@ fn key_field(data_type: DataType) -> SortField {
     SortField::new_with_options(data_type, ORDER)
 }
 
-/// Bytes that are in the order of nested values, each by Arrow's row format; NULL for NULL.
+/// Bytes in the order of nested values, in Arrow's row format. NULL stays NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OrderKey {
     signature: Signature,
@@ -252,7 +253,7 @@ impl ScalarUDFImpl for Compare {
     }
 }
 
-/// A function's result: a scalar if its arguments are.
+/// Returns a function's result: a scalar if its arguments are scalars.
 fn of_arguments(args: &[ColumnarValue], results: ArrayRef) -> Result<ColumnarValue> {
     Ok(match args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
         true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
@@ -263,10 +264,10 @@ fn of_arguments(args: &[ColumnarValue], results: ArrayRef) -> Result<ColumnarVal
 const GREATEST: &str = "greatest";
 const LEAST: &str = "least";
 
-/// The least or the greatest of its arguments that are not NULL.
+/// The least or the greatest of the arguments that are not NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Best {
-    /// The order of a better value, beside another.
+    /// The order of a better value relative to another.
     better: Ordering,
     signature: Signature,
 }
@@ -306,11 +307,12 @@ impl ScalarUDFImpl for Best {
 pub(super) struct Extreme {
     /// An array of the best value so far, or of NULL.
     best: ArrayRef,
-    /// The order of a better one, beside it.
+    /// The order of a better value relative to it.
     better: Ordering,
 }
 
 impl Extreme {
+    /// Creates an accumulator without a value.
     pub fn new(data_type: &DataType, better: Ordering) -> Self {
         Self { best: arrow::array::new_null_array(data_type, 1), better }
     }
@@ -349,34 +351,36 @@ impl Accumulator for Extreme {
     }
 }
 
-/// The order of two arrays' first values.
+/// Returns the order of the first values of two arrays.
 fn order(one: &ArrayRef, other: &ArrayRef) -> Result<Ordering> {
     Ok(make_comparator(&as_one(one)?, &as_one(other)?, ORDER)?(0, 0))
 }
 
-/// A value without the batch that it is of, which it would keep in memory.
+/// Copies a value out of its batch, so that it does not keep the batch in memory.
 fn apart(value: &ArrayRef) -> Result<ArrayRef> {
     ScalarValue::try_from_array(value, 0)?.compacted().to_array()
 }
 
-/// The same in a frame that moves on.
+/// The least or the greatest value of a sliding frame.
 ///
-/// Each value in the queue is better than all that entered the frame after it and are still there:
-/// the first one is the best of the frame.
+/// Each value in the queue is better than all that entered the frame after it and are still in it.
+/// The first one is the best of the frame.
 #[derive(Debug)]
 pub(super) struct SlidingExtreme {
     none: ScalarValue,
     better: Ordering,
-    /// Values, and the numbers of their rows.
+    /// Values with the numbers of their rows.
     queue: VecDeque<(usize, ArrayRef)>,
-    /// The numbers of rows that entered the frame, and that left it.
+    /// The number of rows that entered the frame. `left` counts the rows that left it.
     entered: usize,
     left: usize,
 }
 
 impl SlidingExtreme {
+    /// Creates the accumulator of an empty frame.
+    ///
     /// # Errors
-    /// A type without NULL.
+    /// Fails if the type has no NULL.
     pub fn new(data_type: &DataType, better: Ordering) -> Result<Self> {
         let none = ScalarValue::try_from(data_type)?;
         Ok(Self { none, better, queue: VecDeque::new(), entered: 0, left: 0 })

@@ -1,16 +1,19 @@
-//! How deep a statement may nest, and trees made flat that need not be deep.
+//! Limits on the nesting of a statement, and the balancing of trees that need not be deep.
 //!
-//! `1 + 1 + ...` is a list to whoever writes it and a tree as deep as it is long to the parser, the planner and every
-//! operator; trees are cloned, compared, evaluated and dropped recursively, and a stack that is full ends the process.
+//! `1 + 1 + ...` is a list to its author. To the parser, the planner and every operator it is a
+//! tree as deep as it is long. Trees are cloned, compared, evaluated and dropped recursively, and a
+//! stack overflow ends the process.
 //!
-//! 1. Before parsing, [`of_tokens`] bounds the depth of what the parser can make of the tokens: operators that follow
-//!    each other without a comma between, brackets in brackets. The parser's stack is chosen by it. Words that the parser
-//!    recurs on without counting (`INTERVAL INTERVAL ..`, `ARRAY<ARRAY<..`) are limited here.
-//! 2. After parsing, and still on that stack, [`settle`] makes long chains of AND, OR, UNION and UNION ALL into balanced
-//!    trees: they are associative, and tools write thousands of terms. What is deeper than [`MAX_DEPTH`] then is
-//!    refused, and freed where there is room for it. From here on every tree fits any stack.
-//! 3. Merging projections makes deep expressions of shallow ones: [`check_plan`] refuses them before they become
-//!    operators, which run on the stacks of the runtime's threads.
+//! 1. Before parsing, [`of_tokens`] bounds the depth of the tree that the parser can build from the
+//!    tokens. It counts operators without a comma between, and brackets in brackets. The bound
+//!    determines the parser's stack. [`of_tokens`] also limits words on which the parser recurs
+//!    without counting (`INTERVAL INTERVAL ..`, `ARRAY<ARRAY<..`).
+//! 2. After parsing, and still on that stack, [`settle`] turns long chains of AND, OR, UNION and
+//!    UNION ALL into balanced trees. These operators are associative, and tools write thousands of
+//!    terms. A tree that is still deeper than [`MAX_DEPTH`] is refused, and freed on that stack.
+//!    From here on every tree fits any stack.
+//! 3. Merging projections makes deep expressions of shallow ones. [`check_plan`] refuses them
+//!    before they become operators, which run on the stacks of the runtime's threads.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,48 +33,51 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::{Error, ErrorKind};
 
-/// Levels that operators, set operations or tables in parentheses may nest: so many fit a thread of 2 MiB in a debug
-/// build, when the operators of a query run on it.
+/// The maximum nesting of operators, set operations or tables in parentheses. This many levels fit
+/// a thread of 2 MiB in a debug build, when the operators of a query run on it.
 pub(super) const MAX_DEPTH: usize = 1000;
 
-/// Operators above each other, counted in the end: each takes more of a stack than an operator in an expression.
+/// The maximum number of operators above each other in the final plan. Each takes more stack than
+/// an operator in an expression.
 const MAX_OPERATORS: usize = 500;
 
-/// Tables that one FROM may join: each is an operator above the one before.
+/// The maximum number of tables that one FROM joins. Each is an operator above the one before.
 const MAX_JOINS: usize = 200;
 
-/// SELECTs that one statement may have. The optimizer walks all of them some dozens of times.
+/// The maximum number of SELECTs in a statement. The optimizer walks all of them dozens of times.
 const MAX_SELECTS: usize = 5_000;
 
-/// WITH queries of one statement. Each is planned again wherever it is used.
+/// The maximum number of WITH queries in a statement. Each is planned again at every use.
 const MAX_WITH_QUERIES: usize = 500;
 
-/// Subqueries that expressions of subqueries may hold. DataFusion checks each again for every one that it is in: twice
-/// the time a level.
+/// The maximum nesting of subqueries in expressions. DataFusion checks each again for every
+/// subquery around it, so each level doubles the time.
 const MAX_SUBQUERIES: usize = 12;
 
-/// Chains up to this length stay as they were written.
+/// The maximum length of a chain that stays unbalanced.
 pub(super) const MAX_UNBALANCED: usize = 64;
 
-/// `EXPLAIN EXPLAIN ..`, `INT[][][]..`, `ARRAY<ARRAY<..`
+/// The maximum repetition in `EXPLAIN EXPLAIN ..`, `INT[][][]..` and `ARRAY<ARRAY<..`.
 const MAX_REPEATED: usize = 32;
 
-/// `INTERVAL INTERVAL ..`: the parser tries each in two ways.
+/// The maximum repetition in `INTERVAL INTERVAL ..`. The parser tries each in two ways.
 const MAX_INTERVALS: usize = 4;
 
-/// Tokens that may follow each other without a comma: the stack for the tree of more would not be had.
+/// The maximum number of tokens that follow each other without a comma. The stack for a larger tree
+/// could not be allocated.
 const MAX_CHAIN: usize = 2_000_000;
 
-/// Stack for parsing what nests as deeply as it may.
+/// The stack for parsing a statement of the maximum nesting.
 const BASE_STACK_BYTES: usize = 8 << 20;
-/// Stack for parsing a short statement: this, and so much for each token, which begins a level at most. Such a statement is parsed
-/// on the stack that is there: to get another one takes longer than to parse it.
+/// The stack for parsing a short statement: this, plus [`LEVEL_STACK_BYTES`] for each token, which
+/// begins at most one level. Such a statement is parsed on the current stack: allocating another
+/// takes longer than parsing.
 const SHORT_STACK_BYTES: usize = 512 << 10;
 const LEVEL_STACK_BYTES: usize = 48 << 10;
-/// Stack for visiting and dropping one level. An operator has at least two tokens.
+/// The stack for visiting and dropping one level. An operator has at least two tokens.
 const STACK_BYTES_PER_TOKEN: usize = 512;
 
-/// Bytes of stack that parsing the tokens may take.
+/// Returns the bytes of stack that parsing the tokens may take.
 pub(super) fn of_tokens(tokens: &[TokenWithSpan]) -> crate::Result<usize> {
     let mut chains = Chains { open: vec![0], sum: 0, longest: 0 };
     let mut repeated = Repeated::default();
@@ -84,7 +90,8 @@ pub(super) fn of_tokens(tokens: &[TokenWithSpan]) -> crate::Result<usize> {
             repeated.add(&token.token)?;
         }
     }
-    // Before there is a tree of them, which takes a thousand times their text. What nests, the parser counts.
+    // This check precedes the tree, which takes a thousand times the memory of the text. The parser
+    // counts nesting.
     if selects > MAX_SELECTS {
         return Err(too_much("the statement has", selects, "SELECTs", MAX_SELECTS));
     }
@@ -100,7 +107,7 @@ fn is_set_operator(token: &Token) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && ALL.contains(&word.keyword))
 }
 
-/// Tokens since the last comma, in all brackets that are open.
+/// The number of tokens since the last comma, in all open brackets.
 struct Chains {
     open: Vec<usize>,
     sum: usize,
@@ -130,13 +137,13 @@ impl Chains {
     }
 }
 
-/// What the parser recurs on, or makes trees of, without counting.
+/// Constructs on which the parser recurs, or of which it builds trees, without counting.
 #[derive(Default)]
 struct Repeated {
     intervals: usize,
     explains: usize,
     type_arguments: usize,
-    /// `[]` or `[2]` behind each other.
+    /// The number of consecutive `[]` or `[2]`.
     dimensions: usize,
     last: Option<Token>,
 }
@@ -180,7 +187,8 @@ impl Repeated {
     }
 }
 
-/// Makes balanced trees of long chains, and refuses what is too deep or too large. To be called on the parser's stack.
+/// Balances the trees of long chains, and refuses a tree that is too deep or too large. Must run on
+/// the parser's stack.
 pub(crate) fn settle(tree: &mut impl VisitMut) -> crate::Result<()> {
     let mut settler = Settler { depth: 0, subqueries: 0, selects: 0, with_queries: 0 };
     match tree.visit(&mut settler) {
@@ -306,7 +314,7 @@ fn balance_conditions(expr: &mut Expr) {
     }
 }
 
-/// What makes a set operation associative with the one below it.
+/// Returns the quantifier under which a set operation is associative with the one below it.
 fn chained(body: &SetExpr) -> Option<SetQuantifier> {
     match body {
         SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, .. } => match set_quantifier {
@@ -353,7 +361,7 @@ fn balance_set_operations(body: &mut SetExpr) {
     }
 }
 
-/// Of small depth, however many there are.
+/// Joins terms to a tree of logarithmic depth.
 pub(super) fn balanced<T>(mut terms: Vec<T>, join: &mut impl FnMut(T, T) -> T) -> Option<T> {
     if terms.len() <= 1 {
         return terms.pop();
@@ -377,7 +385,7 @@ fn depth_of_set_operations(body: &SetExpr) -> usize {
     deepest
 }
 
-/// Refuses expressions that have become too deep, and operators too many above each other.
+/// Refuses expressions that have become too deep, and too many operators above each other.
 pub(crate) fn check_plan(plan: &LogicalPlan) -> DataFusionResult<()> {
     let mut operators = Operators { depth: 0 };
     plan.visit_with_subqueries(&mut operators).map(drop)
@@ -428,8 +436,8 @@ impl<'n> TreeNodeVisitor<'n> for Terms {
     }
 }
 
-/// Refuses operators too many above each other, and expressions that are too deep in the end: DataFusion merges
-/// projections of operators, too.
+/// Refuses too many operators above each other, and expressions that are too deep in the final
+/// plan. DataFusion merges projections of operators as well.
 pub(super) fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<()> {
     let mut deepest = 0;
     let mut open = vec![(plan, 1)];

@@ -1,20 +1,23 @@
-//! `x [NOT] IN (SELECT ...)` where NULLs decide, and where nobody minds them.
+//! `x [NOT] IN (SELECT ...)` where NULLs affect the result, and where they do not.
 //!
-//! DataFusion minds NULLs in `WHERE x NOT IN (SELECT y ...)`, if it stands alone and is about a column. Elsewhere it only
-//! asks whether some y equals x. With a NULL among the y, or for x, these are wrong:
+//! DataFusion handles NULLs in `WHERE x NOT IN (SELECT y ...)` if the condition stands alone and
+//! contains a column. Elsewhere it only tests whether some y equals x. With a NULL among the y, or
+//! for x, these are wrong:
 //!
-//! - `WHERE x NOT IN (SELECT y ...) OR z`, `WHERE (x IN (SELECT y ...)) IS NULL`, `WHERE NOT (x IN (SELECT y ...) AND z)`:
-//!   what should be NULL is true or false;
+//! - `WHERE x NOT IN (SELECT y ...) OR z`, `WHERE (x IN (SELECT y ...)) IS NULL`: the result is
+//!   true or false instead of NULL;
+//! - `WHERE NOT (x IN (SELECT y ...) AND z)`: likewise;
 //! - `WHERE 1 NOT IN (SELECT y ...)`: true.
 //!
-//! And `WHERE x NOT IN (SELECT y ... WHERE t.z = z)` it refuses. So in all these, the question is put as several ones that
-//! have no NULLs: does a y equal x; is a y NULL; is there a y, if x is NULL.
+//! DataFusion refuses `WHERE x NOT IN (SELECT y ... WHERE t.z = z)`. So all these become several
+//! conditions without NULLs: a y equals x; a y is NULL; there is a y, if x is NULL.
 //!
-//! A value that is computed can be NULL where no column in it can, and can turn out to be a
-//! constant when the join is there: `nullif(s, '') NOT IN (SELECT y ...)` takes NULL for a value
-//! that no y equals. Such a value is a column of a projection below.
+//! A computed value can be NULL although no column in it can be. It can also turn out to be a
+//! constant when the join is built. `nullif(s, '') NOT IN (SELECT y ...)` takes NULL for a value
+//! that no y equals. Such a value becomes a column of a projection below.
 //!
-//! What the ON of an inner join says with a subquery goes into WHERE before, where all of this holds.
+//! A condition with a subquery in the ON of an inner join first moves to WHERE, where all of this
+//! holds.
 
 use std::sync::Arc;
 
@@ -42,7 +45,7 @@ impl AnalyzerRule for NullInSubqueries {
             LogicalPlan::Filter(filter) if has_one(&filter.predicate)? => {
                 Ok(Transformed::yes(filtered(filter.predicate, filter.input)?))
             }
-            // Those that an outer join joins on, DataFusion refuses.
+            // DataFusion refuses subqueries in the condition of an outer join.
             LogicalPlan::Join(mut join)
                 if join.join_type == JoinType::Inner
                     && join.filter.as_ref().map_or(Ok(false), expressions::has_subquery)? =>
@@ -60,14 +63,15 @@ impl AnalyzerRule for NullInSubqueries {
     }
 }
 
-/// What y is called: it may be a column of the name of x, and DataFusion forgets which of them is from outside. No alias of
-/// the subquery: to its rows DataFusion adds what conditions on both queries are about, and forgets to add it to an alias.
+/// The name of y. It may be a column of the same name as x, and DataFusion forgets which of them is
+/// the outer one. The subquery gets no alias. DataFusion adds the columns of conditions on both
+/// queries to the subquery's rows, but not to an alias.
 const FOUND: &str = "__in";
 
-/// Begins the names of values that are computed below; a number follows.
+/// The prefix of the names of values that are computed below; a number follows.
 const VALUE: &str = "__in_value";
 
-/// The rows that a condition holds for.
+/// Returns the rows for which a condition holds.
 fn filtered(predicate: Expr, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
     let mut below = Below::default();
     let conjuncts = split_conjunction_owned(predicate).into_iter().map(|conjunct| with_column(conjunct, &mut below));
@@ -81,7 +85,7 @@ fn filtered(predicate: Expr, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
     if is_same { Ok(filter) } else { LogicalPlanBuilder::from(filter).project(columns)?.build() }
 }
 
-/// A condition that stands alone, with its value as a column if that is computed.
+/// Rewrites a condition that stands alone: a computed value becomes a column.
 fn with_column(conjunct: Expr, below: &mut Below) -> Result<Expr> {
     match conjunct {
         Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => with_column(negated(*inner), below),
@@ -94,7 +98,7 @@ fn with_column(conjunct: Expr, below: &mut Below) -> Result<Expr> {
     }
 }
 
-/// True if a value has columns of its query, and is more than a cast of one.
+/// Returns whether a value contains columns of its query and is more than a cast of one.
 fn is_computed(is_in: &InSubquery) -> Result<bool> {
     let value = is_in.expr.as_ref();
     let inner = if let Expr::Cast(cast) = value { cast.expr.as_ref() } else { value };
@@ -106,7 +110,7 @@ fn has_one(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
 }
 
-/// A condition that stands alone.
+/// Rewrites a condition that stands alone.
 fn top(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     match expr {
         Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => top(negated(*inner), schema),
@@ -125,7 +129,7 @@ fn negated(expr: Expr) -> Expr {
     }
 }
 
-/// Whether other queries than the one that it stands in have a part in a value.
+/// Returns whether a value depends on queries other than the one that contains it.
 fn is_of_several_queries(value: &Expr) -> Result<bool> {
     value.exists(|expr| {
         Ok(match expr {
@@ -136,7 +140,7 @@ fn is_of_several_queries(value: &Expr) -> Result<bool> {
     })
 }
 
-/// A condition of which NULL is as good as FALSE.
+/// Rewrites a condition for which NULL is equivalent to FALSE.
 fn wanted_true(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
@@ -159,7 +163,7 @@ fn wanted_true(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// A condition of which NULL is neither TRUE nor FALSE.
+/// Rewrites a condition for which NULL differs from TRUE and from FALSE.
 fn told_apart(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let rewritten = expr.transform_up(|expr| {
         let Expr::InSubquery(is_in) = expr else { return Ok(Transformed::no(expr)) };
@@ -176,20 +180,20 @@ fn told_apart(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(rewritten?.data)
 }
 
-/// `x IN (SELECT y ...)` in questions that are answered by true or false.
+/// `x IN (SELECT y ...)` as conditions that are true or false.
 struct Questions {
-    /// Whether a y equals x.
+    /// True if a y equals x.
     is_there: Expr,
-    /// Whether a y is NULL; `None` if none can be.
+    /// True if a y is NULL; `None` if no y can be NULL.
     is_null_there: Option<Expr>,
-    /// Whether x is; `None` if it cannot be.
+    /// True if x is NULL; `None` if x cannot be NULL.
     is_null: Option<Expr>,
-    /// Whether there is a y.
+    /// True if there is a y.
     is_any: Expr,
 }
 
 impl Questions {
-    /// `None` where it can be asked as it is.
+    /// Splits a condition. Returns `None` if DataFusion answers it correctly as it is.
     fn of(is_in: &InSubquery, schema: &DFSchema) -> Result<Option<Self>> {
         let (value, subquery) = (is_in.expr.as_ref(), &is_in.subquery);
         if subquery.subquery.schema().fields().len() != 1 {
@@ -232,8 +236,8 @@ impl Questions {
     }
 }
 
-/// Refuses what is about all rows that belong to a row of the outer query: DataFusion joins the two, and does it either
-/// for all rows of the subquery, or not for outer rows to which none belong.
+/// Refuses a subquery that covers all rows that belong to a row of the outer query. DataFusion
+/// joins the two, and either covers all rows of the subquery, or skips outer rows without a match.
 fn refuse_of_each_row(subquery: &LogicalPlan) -> Result<()> {
     let is_of_each_row = subquery.exists(|node| {
         let is_of_all = match node {
@@ -241,7 +245,7 @@ fn refuse_of_each_row(subquery: &LogicalPlan) -> Result<()> {
             LogicalPlan::Limit(_) | LogicalPlan::Window(_) => true,
             _ => false,
         };
-        // With the condition beneath it, not above.
+        // The condition is beneath this node, not above it.
         Ok(is_of_all && !node.all_out_ref_exprs().is_empty())
     })?;
     if is_of_each_row {
@@ -253,7 +257,7 @@ fn refuse_of_each_row(subquery: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// Whether a subquery has a row that a condition holds for.
+/// Returns a condition that a subquery has a row for which `condition` holds.
 fn exists(subquery: &Subquery, condition: Option<Expr>, outer: Vec<Expr>) -> Result<Expr> {
     let mut plan = LogicalPlanBuilder::new_from_arc(subquery.subquery.clone());
     if let Some(condition) = condition {
@@ -299,7 +303,7 @@ mod tests {
             ("(x IN (SELECT x FROM t WHERE x IS NOT NULL)) IS NULL", "3"),
             ("x NOT IN (same) OR id = 2", "2"),
             ("CASE WHEN x IN (few) THEN FALSE ELSE TRUE END", "2 3"),
-            // About no column.
+            // Without a column.
             ("1 NOT IN (some)", ""),
             ("5 NOT IN (some)", ""),
             ("5 NOT IN (few)", "1 2 3"),
@@ -316,7 +320,7 @@ mod tests {
             ("nullif(id, 2) NOT IN (none)", "1 2 3"),
             ("CASE WHEN id > 1 THEN id END NOT IN (few) AND id > 0", "3"),
             ("TRY_CAST('x' || id AS INT) NOT IN (few)", ""),
-            // About both queries.
+            // With columns of both queries.
             ("x NOT IN (SELECT y FROM (VALUES (1, 1), (2, NULL)) AS u(i, y) WHERE i = id)", "3"),
             ("x NOT IN (SELECT y FROM (VALUES (1, 2), (2, 3), (3, 3)) AS u(i, y) WHERE i = id)", "1 2"),
             ("5 NOT IN (SELECT y FROM (VALUES (1, 5), (2, NULL)) AS u(i, y) WHERE i = id)", "3"),
@@ -358,7 +362,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_about_all_rows_of_an_outer_row_is_about_its_own() {
-        // As PostgreSQL 15.18 answers.
+        // Expected rows are PostgreSQL 15.18's.
         for subquery in [
             "SELECT y FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id LIMIT 1",
             "SELECT lag(y) OVER (ORDER BY y) FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id",

@@ -1,11 +1,11 @@
 //! `lead(v, NULL)` and `lag(v, NULL)` are NULL, as in PostgreSQL and DuckDB: no row is that far
 //! away.
 //!
-//! DataFusion 55.2 takes the offset NULL for 0, and gives each row its own value. So such a call is
-//! one of NULLs.
+//! DataFusion 55.2 takes the offset NULL for 0, and returns each row's own value. So such a call
+//! becomes a call on NULLs.
 //!
-//! Of `lag(i, 1, 1.5)` the value for rows that have none is cut to the type of `i`: 1. Both become
-//! the type that has both, as in PostgreSQL.
+//! DataFusion casts the default of `lag(i, 1, 1.5)` to the type of `i`, and returns 1. Here both
+//! are cast to their common type, as in PostgreSQL.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
@@ -36,7 +36,8 @@ fn is_asked(expr: &Expr) -> bool {
     has_null_offset(expr) || default_of(expr).is_some()
 }
 
-/// The number with a fraction that rows get which are not that far from another.
+/// Returns a call's default if it is a number that is not an integer. Rows without another row at
+/// the offset get it.
 fn default_of(expr: &Expr) -> Option<&ScalarValue> {
     let Expr::WindowFunction(call) = expr else { return None };
     match (["lead", "lag"].contains(&call.fun.name()), call.params.args.get(2)) {
@@ -52,7 +53,7 @@ fn has_null_offset(expr: &Expr) -> bool {
     ["lead", "lag"].contains(&call.fun.name()) && call.params.args.get(1).is_some_and(is_null)
 }
 
-/// NULL, of a type or of none.
+/// Returns whether an expression is NULL, with or without a type.
 fn is_null(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => value.is_null(),
@@ -73,7 +74,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
 }
 
-/// A call whose value and default are of one type.
+/// Casts a call's value and default to one type.
 fn with_default(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Some(default) = default_of(&expr).cloned() else { return Transformed::no(expr) };
     let Expr::WindowFunction(mut call) = expr else { return Transformed::no(expr) };

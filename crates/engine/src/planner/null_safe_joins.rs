@@ -1,9 +1,10 @@
 //! A join in which NULL equals NULL, beside equalities in which it does not.
 //!
-//! DataFusion makes keys of `a.x IS NOT DISTINCT FROM b.x`, and says of the join, once for all of its keys, that NULLs are equal. Then
-//! it puts `a.y = b.y` from WHERE among these keys, and takes inner joins apart and together again with what one of them said:
-//! rows with NULL in y are there that should not be, or others are missing. Here such a key is one of a value that is not NULL, and joins that are null-safe stay
-//! as they are, with all that is above them.
+//! DataFusion makes keys of `a.x IS NOT DISTINCT FROM b.x`, and marks the join once for all of its
+//! keys: NULLs are equal. It then adds `a.y = b.y` from WHERE to these keys. It also splits and
+//! rebuilds inner joins, and gives all of them the mark of one. The result has extra rows with NULL
+//! in y, or lacks rows. Here such a key is replaced by a value that is not NULL. Null-safe joins
+//! stay as they are, with all operators above them.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(super) fn keys_without_null(rule: Rule) -> Rule {
     Arc::new(KeysWithoutNull(rule))
 }
 
-/// Restricts the rule that takes joins apart.
+/// Restricts the rule that splits joins.
 pub(super) fn kept_together(rule: Rule) -> Rule {
     Arc::new(KeptTogether(rule))
 }
@@ -85,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn null_equals_null_where_it_is_said() {
-        // As PostgreSQL 15.18 answers.
+        // Expected rows are PostgreSQL 15.18's.
         let tables = "WITH t(x, y) AS (VALUES (1, 1), (NULL, NULL), (NULL, 2)), u(x, y) AS (VALUES (1, 1), (1, NULL), (NULL, NULL), (NULL, 2))";
         for (query, expected) in [
             ("SELECT t.x, t.y FROM t JOIN u ON t.x IS NOT DISTINCT FROM u.x WHERE t.y = u.y ORDER BY 2", "1 1,NULL 2"),

@@ -1,16 +1,15 @@
-//! OFFSET without LIMIT skips the first rows of the order that is below it.
+//! OFFSET without LIMIT skips the first rows in the order of the sort below it.
 //!
-//! DataFusion's `EnsureRequirements` does not see that an OFFSET depends on the order of its rows,
-//! where the query around orders or groups them in another way.
-//! `SELECT sum(id) FROM (SELECT id FROM t ORDER BY b OFFSET 3)` skips any three rows, for the sort
-//! is removed ([#23534]). `SELECT id FROM (SELECT id FROM t ORDER BY b OFFSET 3) ORDER BY id` skips
-//! the first three of `id`, for the sort around is moved below the OFFSET ([#25378]; both seen in
-//! 55.2.0). So
+//! An OFFSET depends on the order of its rows. DataFusion's `EnsureRequirements` ignores that if
+//! the outer query orders or groups them in another way. `SELECT sum(id) FROM (SELECT id FROM t
+//! ORDER BY b OFFSET 3)` skips any three rows, because the sort is removed ([#23534]). `SELECT id
+//! FROM (SELECT id FROM t ORDER BY b OFFSET 3) ORDER BY id` skips the first three of `id`. The
+//! outer sort is moved below the OFFSET ([#25378]; both seen in 55.2.0). So
 //!
-//! - the sort below an OFFSET is asked for its order, until `OutputRequirements` takes the demand
-//!   out again;
-//! - no sort passes a barrier above an OFFSET, unless the query ends with it: then there is none to
-//!   pass.
+//! - the plan requires the order of the sort below an OFFSET, until `OutputRequirements` removes
+//!   the requirement;
+//! - no sort passes the barrier above an OFFSET. If the query ends with the OFFSET, there is no
+//!   sort to pass it, and no barrier.
 //!
 //! A LIMIT becomes part of the sort below it, which then stays where it is.
 //!
@@ -32,7 +31,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::unseen;
 
-/// Before DataFusion's rules.
+/// Runs before DataFusion's rules.
 #[derive(Debug)]
 pub(super) struct OffsetOrders;
 
@@ -50,7 +49,8 @@ impl PhysicalOptimizerRule for OffsetOrders {
     }
 }
 
-/// The plan with its OFFSETs settled. `is_last`: the statement's rows have the order of this plan.
+/// Returns the plan with its OFFSETs settled. `is_last`: the statement's rows have the order of
+/// this plan.
 fn settled(plan: Arc<dyn ExecutionPlan>, is_last: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let is_last_below = is_last && plan.maintains_input_order() == [true];
     let inputs = plan.children().into_iter().map(|input| settled(Arc::clone(input), is_last_below));
@@ -66,8 +66,9 @@ fn settled(plan: Arc<dyn ExecutionPlan>, is_last: bool) -> Result<Arc<dyn Execut
     Ok(if is_last { plan } else { unseen::barrier("Offset", plan) })
 }
 
-/// The plan, which asks the sort that orders its rows for that order; `None` if there is no such
-/// sort. The plan itself may not have the order any more: a projection leaves out a key.
+/// Returns the plan with a requirement of the order of the sort that orders its rows. Returns
+/// `None` if there is no such sort. The plan itself may have lost the order: a projection may drop
+/// a key.
 fn with_order(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if plan.is::<SortExec>() || plan.is::<SortPreservingMergeExec>() {
         let Some(order) = plan.output_ordering().cloned() else { return Ok(None) };

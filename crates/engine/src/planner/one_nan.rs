@@ -1,12 +1,15 @@
-//! There is one NaN, which equals itself and is greater than all numbers, as in PostgreSQL and DuckDB.
+//! There is one NaN, which equals itself and is greater than all numbers, as in PostgreSQL and
+//! DuckDB.
 //!
-//! Arrow compares floats in their total order, in which NaNs have a place by their sign: one below all numbers, one above. And
-//! what computes a NaN says nothing of its sign: x86 sets it (`inf - inf`), a GPU clears it, `-x` turns it over. So
-//! whatever is computed goes through a function that makes one NaN of both, before it is compared or becomes a column: at the end
-//! of an expression, and not at each of its operators, which do with either what they do with the other. Columns have
-//! no other then; pipelines compute no other, and leave the function out.
+//! Arrow compares floats in their total order, in which the sign of a NaN decides its place: below
+//! all numbers or above. The sign of a computed NaN is arbitrary: x86 sets it (`inf - inf`), a GPU
+//! clears it, `-x` flips it. So every computed value goes through a function that makes one NaN of
+//! both, before it is compared or becomes a column. This happens at the end of an expression, not
+//! at each of its operators, which treat both NaNs alike. Columns then contain only this NaN.
+//! Pipelines compute only this NaN, and omit the function.
 //!
-//! Not seen are files and objects of other programs that hold a NaN with its sign set, and sums of infinities of both signs.
+//! Files and objects of other programs that hold a NaN with its sign set are not covered. Neither
+//! are sums of infinities of both signs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -25,7 +28,7 @@ use super::equal_values::{POSITIVE_ZERO, is_float};
 use super::expressions;
 use super::mapped::Mapped;
 
-/// The function's name. Who shows expressions leaves it out.
+/// The function's name. Code that displays expressions omits it.
 pub(crate) const ONE_NAN: &str = "one_nan";
 
 static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(Mapped::function(ONE_NAN, one_nan)));
@@ -36,7 +39,7 @@ pub(super) struct OneNans;
 impl AnalyzerRule for OneNans {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            // Its numbers must be literals.
+            // The numbers of a LIMIT must be literals.
             if matches!(node, LogicalPlan::Limit(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -59,7 +62,8 @@ impl AnalyzerRule for OneNans {
     }
 }
 
-/// Whether a NaN may come of it that is not that of a column: to ask for its type costs more.
+/// Returns whether an expression may produce a NaN that no column contains. Checking its type costs
+/// more.
 fn may_compute(expr: &Expr) -> bool {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => is_arithmetic(*op),
@@ -83,12 +87,12 @@ fn is_other_nan(value: &ScalarValue) -> bool {
     }
 }
 
-/// Whether a float is computed there.
+/// Returns whether an expression computes a float.
 fn computes(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::Cast(_) | Expr::TryCast(_) => match expressions::as_cast(expr, schema) {
             Some((Expr::Literal(value, _), to, _)) => value.cast_to(&to).is_ok_and(|value| is_other_nan(&value)),
-            // Of numbers that are no floats no NaN comes.
+            // A cast of a number that is not a float never returns NaN.
             Some((value, to, _)) => {
                 is_float(&to) && value.get_type(schema).is_ok_and(|from| from.is_string() || is_float(&from))
             }
@@ -98,11 +102,11 @@ fn computes(expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Goes down to what is computed, and wraps it on the way up.
+/// A rewriter that descends to the computed values, and wraps them on the way up.
 struct Wrapping<'s> {
     schema: &'s DFSchema,
-    /// For each expression that it is in, whether it compares or keeps the values of those below, and does not compute with them;
-    /// and whether it is to be wrapped.
+    /// For each enclosing expression, whether it compares or keeps the values below instead of
+    /// computing with them, and whether it is to be wrapped.
     around: Vec<(bool, bool)>,
 }
 
@@ -111,7 +115,7 @@ impl TreeNodeRewriter for Wrapping<'_> {
 
     fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         let is_seen = self.around.last().is_none_or(|(sees, _)| *sees);
-        // Types are asked for once in a chain of operators: each looks at all that is below.
+        // The type is checked once in a chain of operators: each check inspects the whole subtree.
         let wraps = is_seen && computes(&expr, self.schema);
         let sees = match &expr {
             Expr::ScalarFunction(call) => COMPARING.contains(&call.name()) || is_seen && !wraps,
@@ -133,15 +137,15 @@ impl TreeNodeRewriter for Wrapping<'_> {
     }
 }
 
-/// Functions of floats that compare them.
+/// The functions of floats that compare them.
 const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
 
-/// One NaN for all, everything else as it is.
+/// Replaces every NaN by one NaN, and keeps all other values.
 fn one_nan(values: &ArrayRef) -> Result<ArrayRef> {
     macro_rules! of {
         ($type:ty, $nan:expr) => {{
             let floats = values.as_primitive::<$type>();
-            // There is none, nearly always.
+            // Most arrays contain no NaN.
             match floats.values().iter().fold(false, |any, value| any | value.is_nan()) {
                 false => Arc::clone(values),
                 true => Arc::new(floats.unary::<_, $type>(|value| if value.is_nan() { $nan } else { value })),
@@ -161,7 +165,8 @@ mod tests {
 
     #[tokio::test]
     async fn nan_is_above_all_numbers_however_it_was_made() {
-        // By PostgreSQL, which has an error for some of them, and says this of CAST('NaN' AS DOUBLE PRECISION).
+        // Expected rows are PostgreSQL's. It raises an error for some of them; those are its rows
+        // for CAST('NaN' AS DOUBLE PRECISION).
         const INF: &str = "CAST('inf' AS DOUBLE)";
         let table = format!("(VALUES (1, 1e0, 0e0, {INF}), (2, 3e0, 0e0, {INF})) AS t(i, one, zero, inf)");
         for nan in [

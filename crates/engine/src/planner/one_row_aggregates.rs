@@ -1,9 +1,10 @@
-//! A condition without a column stays above an aggregate that has a row whatever it is given.
+//! A condition without a column stays above an aggregate that returns a row for any input.
 //!
 //! `SELECT c FROM (SELECT count(*) AS c FROM t) WHERE c = 1 AND c = 3` has no row. DataFusion 55.2
-//! finds that both are never true, and moves FALSE, which names no column, below the aggregate, as
-//! it does with conditions on its keys: the count is 0, and there is a row. So it is with the side
-//! of a join that is joined ON FALSE, and with the total of ROLLUP and GROUPING SETS.
+//! finds that the conditions are never both true. It moves FALSE, which names no column, below the
+//! aggregate, like a condition on its keys. The count is then 0, and there is a row. The same
+//! applies to the side of a join that is joined ON FALSE, and to the total of ROLLUP and GROUPING
+//! SETS.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use datafusion::prelude::Expr;
 
 use super::passes::OptimizerPass as Rule;
 
-/// Restricts the rule.
+/// Restricts the rule that pushes filters down.
 pub(super) fn above_one_row(rule: Rule) -> Rule {
     Arc::new(AboveOneRow(rule))
 }
@@ -45,7 +46,7 @@ impl OptimizerRule for AboveOneRow {
 
 impl AboveOneRow {
     fn above(&self, filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // As the rule does, which would only then see what is never true.
+        // The rule simplifies as well, and would only then find a condition that is never true.
         let conditions = simplify_predicates(split_conjunction_owned(filter.predicate.clone()))?;
         let (kept, moved): (Vec<Expr>, Vec<Expr>) =
             conditions.into_iter().partition(|condition| condition.column_refs().is_empty());
@@ -60,7 +61,7 @@ impl AboveOneRow {
     }
 }
 
-/// One filter for those that follow each other, which the rule makes as well.
+/// Merges consecutive filters, as the rule does.
 fn one_filter(filter: Filter) -> Result<Filter> {
     match filter.input.as_ref() {
         LogicalPlan::Filter(below) => {
@@ -71,7 +72,7 @@ fn one_filter(filter: Filter) -> Result<Filter> {
     }
 }
 
-/// Whether a plan has a row where its input has none, but for filters.
+/// Returns whether a plan, apart from filters, has a row if its input has none.
 fn has_a_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Aggregate(Aggregate { group_expr, .. }) => {

@@ -1,7 +1,9 @@
-//! `(SELECT x ..)` about the row around it, as a value: there is one row, or none, which is NULL; two are an error.
+//! A correlated scalar subquery `(SELECT x ..)`: its value is that of its one row, or NULL if it
+//! has none. Two rows are an error.
 //!
-//! Which row has two is known once the subquery is joined with the query around, and it is an error for rows that are asked for alone: so the subquery
-//! has a list for each, of two values at most, and who asks takes the value out of it.
+//! The number of rows per outer row is known only after the subquery is joined with the outer
+//! query. It is an error only for rows that the outer query asks for. So the subquery returns a
+//! list of at most two values for each key, and the outer query takes the value out of it.
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use super::expressions;
 use super::unnesting::Unnested;
 use crate::{Error, ErrorKind, Rule};
 
-/// The one column as a list for each key.
+/// Aggregates the one column to a list for each key.
 pub(super) fn listed(of: Unnested) -> Result<Unnested> {
     let values = of.columns().into_iter().map(|column| array_agg(Expr::Column(column))).collect();
     let keys = of.keys.iter().cloned().map(Expr::Column).collect();
@@ -27,7 +29,7 @@ pub(super) fn listed(of: Unnested) -> Result<Unnested> {
     Ok(Unnested { plan, keys: of.keys })
 }
 
-/// The value in a list.
+/// Returns the value in a list.
 pub(super) fn only(list: Expr) -> Expr {
     ScalarUDF::from(OnlyValue { signature: Signature::any(1, Volatility::Immutable) }).call(vec![list])
 }
@@ -86,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn there_is_one_row_or_none() {
-        // As PostgreSQL 15.18 answers.
+        // Expected rows are PostgreSQL 15.18's.
         for (query, expected) in [
             ("SELECT id, (SELECT b FROM u WHERE u.a = t.a) AS b FROM t WHERE id < 4 ORDER BY id", "1 10,2 NULL,3 NULL"),
             ("SELECT id FROM t WHERE id < 4 AND (SELECT b FROM u WHERE u.a = t.a) IS NULL ORDER BY id", "2,3"),

@@ -1,6 +1,7 @@
-//! Names in ORDER BY: the name of an output column counts where it stands alone.
+//! Names in ORDER BY: a name that stands alone is the name of an output column.
 //!
-//! Within an expression SQL, PostgreSQL and DuckDB mean the columns of FROM. DataFusion 55.2.0 means output columns first:
+//! Within an expression, SQL, PostgreSQL and DuckDB refer to the columns of FROM. DataFusion 55.2.0
+//! prefers output columns:
 //!
 //! ```sql
 //! SELECT id, sum(v) AS v FROM u GROUP BY id ORDER BY sum(v)   -- an error: the sum of the sum
@@ -8,15 +9,17 @@
 //! SELECT v::TEXT AS v FROM u ORDER BY u.v                     -- an error: ambiguous
 //! ```
 //!
-//! What is selected means columns of FROM. So keys in which both have a name become columns that are selected, and ordered by in a
-//! query around:
+//! Names in the SELECT list refer to columns of FROM. So a key with a name that both have becomes a
+//! selected column, and an outer query orders by it:
 //!
 //! ```sql
-//! SELECT * EXCLUDE (__key0) FROM (SELECT -id AS id, v, id + 0 AS __key0 FROM u) AS __sorted ORDER BY __key0 LIMIT 2
+//! SELECT * EXCLUDE (__key0) FROM (SELECT -id AS id, v, id + 0 AS __key0 FROM u) AS __sorted
+//! ORDER BY __key0 LIMIT 2
 //! ```
 //!
-//! In an expression with the name of an output column that FROM has not, the output column is meant, as in DuckDB. That is seen when
-//! the statement is planned: see [`retries`](super::retries).
+//! If an expression contains the name of an output column that FROM lacks, it refers to the output
+//! column, as in DuckDB. That is known when the statement is planned: see
+//! [`retries`](super::retries).
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -29,11 +32,11 @@ use datafusion::sql::sqlparser::ast::{
 use super::output_names::path;
 use crate::identifiers::normal;
 
-/// What a key is called; a number follows.
+/// The prefix of a key's name; a number follows.
 const KEY: &str = "__key";
 
-/// Selects keys that name both an output column and, maybe, one of FROM; `outputs` are names that FROM is known not to have.
-/// The names that were taken for columns of FROM.
+/// Selects the keys that name both an output column and possibly a column of FROM. `outputs` are
+/// names that FROM is known to lack. Returns the names that were taken for columns of FROM.
 pub(super) fn rewrite(query: &mut Query, outputs: &HashSet<String>) -> HashSet<String> {
     let nothing = HashSet::new();
     let Query { body, order_by: Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }), .. } = query else {
@@ -49,7 +52,7 @@ pub(super) fn rewrite(query: &mut Query, outputs: &HashSet<String>) -> HashSet<S
     }
     let aliases = Aliases::of(select);
     let names: HashSet<String> = keys.iter().flat_map(|key| aliases.both(&key.expr, outputs)).collect();
-    // DataFusion does not add what a subquery in a key names to what is selected.
+    // DataFusion does not add the columns of a subquery in a key to the selected columns.
     if names.is_empty() && !keys.iter().any(|key| has_query(&key.expr)) {
         return nothing;
     }
@@ -75,7 +78,8 @@ pub(super) fn rewrite(query: &mut Query, outputs: &HashSet<String>) -> HashSet<S
     }
 }
 
-/// Columns in the ORDER BY of a set operation are those of its result, whatever table they are said to be of.
+/// Columns in the ORDER BY of a set operation are those of its result, regardless of their
+/// qualifier.
 pub(super) fn rewrite_of_set_operation(query: &mut Query) {
     let Query { body, order_by: Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }), .. } = query else {
         return;
@@ -98,13 +102,13 @@ pub(super) fn rewrite_of_set_operation(query: &mut Query) {
 fn is_set_operation(body: &SetExpr) -> bool {
     match body {
         SetExpr::SetOperation { .. } => true,
-        // In brackets.
+        // The query is in parentheses.
         SetExpr::Query(query) => is_set_operation(&query.body),
         _ => false,
     }
 }
 
-/// The body with more columns, in a query that leaves them out.
+/// Adds columns to the body, and wraps it in a query that drops them.
 fn around(body: &mut Box<SetExpr>, selected: Vec<SelectItem>) -> Option<()> {
     let left_out = (0..selected.len()).map(|at| format!("{KEY}{at}")).collect::<Vec<_>>().join(", ");
     let mut outer = super::template(&format!("SELECT * EXCLUDE ({left_out}) FROM (SELECT 1) AS __sorted")).ok()?;
@@ -118,10 +122,10 @@ fn around(body: &mut Box<SetExpr>, selected: Vec<SelectItem>) -> Option<()> {
     Some(())
 }
 
-/// The names that a SELECT gives.
+/// The aliases of a SELECT.
 struct Aliases {
     all: HashSet<String>,
-    /// Of what is not the column of that name.
+    /// The aliases of expressions other than the column of that name.
     others: HashSet<String>,
 }
 
@@ -140,7 +144,7 @@ impl Aliases {
         aliases
     }
 
-    /// The names in an expression that may be columns of FROM as well.
+    /// Returns the names in an expression that may be columns of FROM as well.
     fn both(&self, key: &Expr, outputs: &HashSet<String>) -> Vec<String> {
         if self.others.is_empty() || matches!(unnested(key), Expr::Identifier(_)) {
             return Vec::new();
@@ -161,7 +165,7 @@ fn has_any(expr: &Expr, names: &HashSet<String>) -> bool {
     !names.is_empty() && names_in(expr).iter().any(|name| names.contains(name))
 }
 
-/// What a column is called that has no name of its own.
+/// Returns the name of a column without an alias.
 pub(super) fn label(expr: &Expr) -> String {
     match path(unnested(expr)).and_then(|mut path| path.pop()) {
         Some(name) => name,
@@ -169,7 +173,7 @@ pub(super) fn label(expr: &Expr) -> String {
     }
 }
 
-/// The names of an expression's columns, without those of subqueries.
+/// Returns the names of an expression's columns, without those of subqueries.
 pub(super) fn names_in(expr: &Expr) -> Vec<String> {
     let mut names = NamesIn { names: Vec::new(), depth: 0 };
     let _ = expr.visit(&mut names);

@@ -1,13 +1,14 @@
 //! ORDER BY within an aggregate.
 //!
-//! `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in another order is refused: DataFusion gives an aggregate that is
-//! DISTINCT its rows in the order of the other, and keeps that.
+//! `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in another order is refused. DataFusion
+//! gives an aggregate that is DISTINCT its rows in the order of the other, and keeps that order.
 //!
-//! Of `any_value(k ORDER BY v)` it drops the ORDER BY, for any value will do: the first row's, expected the first in that order
-//! (seen in 55.2.0). It becomes `first_value(k ORDER BY v) IGNORE NULLS`.
+//! DataFusion drops the ORDER BY of `any_value(k ORDER BY v)`, because any value is correct. It
+//! returns the first row's value instead of the first in that order (seen in 55.2.0). The call
+//! becomes `first_value(k ORDER BY v) IGNORE NULLS`.
 //!
-//! A key that is there twice, as in `string_agg(s, ',' ORDER BY id, id)`, orders nothing more, and
-//! goes: DataFusion counts the keys again when they are values of a group, and fails.
+//! A repeated key, as in `string_agg(s, ',' ORDER BY id, id)`, adds no order and is removed.
+//! DataFusion counts the keys again if they are values of a group, and fails.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
@@ -24,8 +25,8 @@ use super::output_names;
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind};
 
-/// Gives `any_value` in an order the function that minds orders, and every aggregate an order
-/// without repetition.
+/// Replaces `any_value` with an order by the function that respects orders, and removes repeated
+/// keys from the order of every aggregate.
 pub(super) fn rewrite(expr: &mut ast::Expr) {
     let ast::Expr::Function(call) = expr else { return };
     if let FunctionArguments::List(list) = &mut call.args {

@@ -1,16 +1,18 @@
-//! `FROM unnest(list) WITH ORDINALITY AS t (item, number)`: items of lists, with their numbers.
+//! `FROM unnest(list) WITH ORDINALITY AS t (item, number)`: items of lists with their numbers.
 //!
-//! DataFusion (55.2.0) ignores the clause, or refuses it (datafusion#22310 proposes it). Lists beside each other in one SELECT list become rows side by side, so the function
-//! becomes `LATERAL (SELECT unnest(l0) AS "unnest", unnest(generate_series(1, cardinality(l0))) AS ordinality
-//! FROM (SELECT list AS l0) AS lists) AS t (item, number)`. A list is computed once, whatever is in it. LATERAL stands there
-//! only if a column is among the lists.
+//! DataFusion (55.2.0) ignores the clause or refuses it (datafusion#22310 proposes it). Lists
+//! beside each other in one SELECT list become rows side by side. So the function becomes `LATERAL
+//! (SELECT unnest(l0) AS "unnest", unnest(generate_series(1, cardinality(l0))) AS ordinality FROM
+//! (SELECT list AS l0) AS lists) AS t (item, number)`. Each list is computed once, whatever it
+//! contains. LATERAL is added only if a list contains a column.
 //!
-//! `FROM unnest(list)` without the clause becomes `(SELECT unnest(list) AS "unnest") AS ..` where a
-//! column is among the lists and nothing stands before it. The column is one of a query around then,
-//! and DataFusion does not see it from within the function:
-//! `SELECT (SELECT max(x) FROM unnest(ARRAY[t.a, t.b]) AS u (x)) FROM t`. A series is treated alike.
+//! `FROM unnest(list)` without the clause becomes `(SELECT unnest(list) AS "unnest") AS ..` if a
+//! list contains a column and nothing precedes it in FROM. The column then belongs to an outer
+//! query, and DataFusion does not resolve it within the function. An example is `SELECT (SELECT
+//! max(x) FROM unnest(ARRAY[t.a, t.b]) AS u (x)) FROM t`. The same applies to a series.
 //!
-//! Django's introspection, psql's `\d+` and node's tools number the columns of a constraint with it.
+//! Django's introspection, psql's `\d+` and node's tools use it to number the columns of a
+//! constraint.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +26,7 @@ use super::rows_of_functions::has_column;
 use super::{template, visit_statement};
 use crate::{Error, Result};
 
-/// Puts queries in the place of such functions.
+/// Replaces such functions by queries.
 pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
     match visit_statement(statement, &mut Numbered) {
         ControlFlow::Continue(()) => Ok(()),
@@ -66,12 +68,12 @@ fn replace(table: &mut TableFactor, of: Lists, lateral: bool) -> ControlFlow<Err
     }
 }
 
-/// Lists whose items are rows.
+/// The lists whose items become rows.
 struct Lists {
     function: &'static str,
     lists: Vec<Expr>,
     alias: Option<TableAlias>,
-    /// WITH ORDINALITY.
+    /// True if the function has WITH ORDINALITY.
     is_numbered: bool,
 }
 
@@ -113,7 +115,7 @@ fn lists_of(table: &TableFactor) -> Option<Lists> {
     }
 }
 
-/// The series as a list.
+/// Returns the series as a list.
 fn series(name: ObjectName, args: Vec<FunctionArg>) -> Expr {
     let args = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
     Expr::Function(Function {
@@ -132,7 +134,7 @@ fn replaced(of: Lists, lateral: bool) -> Result<TableFactor> {
     let Lists { function, lists, alias, is_numbered } = of;
     let own_name = TableAlias { explicit: true, name: Ident::with_quote('"', function), columns: Vec::new(), at: None };
     let alias = alias.unwrap_or(own_name);
-    // One list without a name of its own has the function's.
+    // A single column without a name takes that of its table, or else the function's.
     let column = if lists.len() == 1 { alias.name.value.as_str() } else { function };
     let subquery = query(column, lists, is_numbered)?;
     Ok(TableFactor::Derived { lateral, subquery, alias: Some(alias), sample: None })
@@ -152,7 +154,7 @@ fn query(column: &str, lists: Vec<Expr>, is_numbered: bool) -> Result<Box<Query>
     Ok(query)
 }
 
-/// Puts the lists where NULL stands for each.
+/// Puts each list in place of its NULL.
 struct Named(Vec<Expr>);
 
 impl VisitorMut for Named {

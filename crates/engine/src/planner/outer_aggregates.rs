@@ -1,12 +1,13 @@
-//! An aggregate in a subquery belongs to the query around it if its arguments are all of that query.
+//! An aggregate in a subquery belongs to the outer query if all columns of its arguments do.
 //!
 //! ```sql
-//! SELECT (SELECT sum(o.k)) FROM q o   -- one row: the sum; DataFusion 55.2.0 sums each row by itself
+//! -- One row with the sum; DataFusion 55.2.0 sums each row by itself.
+//! SELECT (SELECT sum(o.k)) FROM q o
 //! ```
 //!
-//! A subquery that consists of an expression, with an aggregate of columns, is that expression. In
-//! a subquery with FROM such an aggregate is refused: DataFusion computes it there, of the
-//! subquery's rows.
+//! A subquery that consists of one expression, with an aggregate of columns, becomes that
+//! expression. In a subquery with FROM such an aggregate is refused: DataFusion would compute it
+//! there, over the subquery's rows.
 
 use std::ops::ControlFlow;
 
@@ -19,7 +20,7 @@ use super::scopes::Scope;
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
-/// `(SELECT sum(x))` as `(sum(x))`.
+/// Rewrites `(SELECT sum(x))` to `(sum(x))`.
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::Subquery(query) = &*expr else { return };
     let Some(value) = only_value(query) else { return };
@@ -28,7 +29,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// What a query selects that does nothing else.
+/// Returns the selected expression of a query that does nothing else.
 fn only_value(query: &Query) -> Option<&Expr> {
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
     let is_plain = query.with.is_none()
@@ -47,7 +48,7 @@ fn only_value(query: &Query) -> Option<&Expr> {
     }
 }
 
-/// Whether there is an aggregate of columns.
+/// Returns whether an expression contains an aggregate of columns.
 fn has_outer_aggregate(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |expr| match expr {
         Expr::Function(function) if is_aggregate(function) && !columns_of(function).is_empty() => {
@@ -65,7 +66,7 @@ fn is_aggregate(function: &Function) -> bool {
     }
 }
 
-/// The words of the columns that a call names.
+/// Returns the names of the columns in a call, split into their parts.
 fn columns_of(function: &Function) -> Vec<Vec<Ident>> {
     let mut columns = Vec::new();
     let _ = visit_expressions(function, |expr| {
@@ -79,10 +80,10 @@ fn columns_of(function: &Function) -> Vec<Vec<Ident>> {
     columns
 }
 
-/// Refuses an aggregate of columns of the queries around alone, in a subquery with FROM.
+/// Refuses an aggregate that contains only columns of outer queries, in a subquery with FROM.
 ///
 /// # Errors
-/// It is one.
+/// Fails for such an aggregate.
 pub(super) fn check(function: &Function, scope: &Scope<'_>) -> Result<()> {
     if scope.relations.is_empty() || !is_aggregate(function) {
         return Ok(());

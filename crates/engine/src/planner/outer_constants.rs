@@ -1,16 +1,17 @@
-//! Properties of inputs that DataFusion claims of outer joins, or loses in unions.
+//! Properties of inputs that DataFusion wrongly derives for outer joins, or loses in unions.
 //!
-//! A filter `c = 5` below a scan makes `c` a constant of all that follows, and DataFusion (55.2)
-//! keeps it through outer joins, which make rows with NULL in its place. So it takes `ORDER BY c
-//! LIMIT 3` above the join for sorted, and returns any three rows; groups by `c` it takes for
-//! sorted, too.
+//! A filter `c = 5` below a scan makes `c` a constant of all operators above. DataFusion (55.2)
+//! keeps it through outer joins, which add rows with NULL in its place. So DataFusion takes `ORDER
+//! BY c LIMIT 3` above the join for sorted, and returns any three rows. It takes groups by `c` for
+//! sorted as well.
 //!
 //! Columns that are equal in each input of a union (`SELECT id AS a, id AS b .. UNION ALL ..`) are
-//! equal in all its rows, but a union does not say so. `ORDER BY b, a` is moved into the inputs,
-//! where it is an order by one column. The check of the finished plan finds that the union lost it.
+//! equal in all its rows, but the union's properties lack that. `ORDER BY b, a` is moved into the
+//! inputs, where it is an order by one column. The check of the finished plan finds that the union
+//! lost it.
 //!
 //! While DataFusion's physical rules run, such inputs are hidden behind an [`unseen`] operator that
-//! promises nothing about its rows; when they are done, it goes again from inputs that have no
+//! declares nothing about its rows. Afterwards the operator is removed from inputs without
 //! constants.
 
 use std::sync::Arc;
@@ -31,12 +32,12 @@ const HIDDEN: &str = "Hidden";
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// The pass before DataFusion's rules.
+/// Returns the pass before DataFusion's rules.
 pub(super) fn hide() -> Rule {
     Arc::new(Hide)
 }
 
-/// The pass after them.
+/// Returns the pass after them.
 pub(super) fn show() -> Rule {
     Arc::new(Show)
 }
@@ -55,7 +56,7 @@ impl PhysicalOptimizerRule for Hide {
                 return Ok(Transformed::no(node));
             }
             let children = node.children().into_iter().cloned().zip(hides);
-            // A sort that is moved below a union goes by an input's own equal columns.
+            // A sort that is moved below a union uses an input's own equal columns.
             let hide = if node.downcast_ref::<UnionExec>().is_some() { unseen::barrier } else { unseen::silent };
             let children = children.map(|(child, hides)| if hides { hide(HIDDEN, child) } else { child }).collect();
             replace_children_if_necessary(node, children).map(Transformed::yes)
@@ -75,7 +76,7 @@ impl PhysicalOptimizerRule for Hide {
 impl PhysicalOptimizerRule for Show {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let shown = plan.transform_up(|node| match unseen::input_of(&node, HIDDEN) {
-            // A sort looks once more when it runs, and has its input pass if that is sorted.
+            // A sort checks its input again when it runs, and passes it on if it is sorted.
             Some(input) if input.equivalence_properties().constants().is_empty() => {
                 Ok(Transformed::yes(Arc::clone(input)))
             }
@@ -93,7 +94,7 @@ impl PhysicalOptimizerRule for Show {
     }
 }
 
-/// Of each input, whether it is hidden; empty where none is.
+/// Returns for each input whether it is hidden. Empty if none is.
 fn hidden_inputs(node: &Arc<dyn ExecutionPlan>) -> Vec<bool> {
     if node.downcast_ref::<UnionExec>().is_some() {
         return node.children().into_iter().map(has_equal_columns).collect();

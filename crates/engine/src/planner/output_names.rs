@@ -1,13 +1,15 @@
-//! Columns that a query does not name are named by what was written: `sum(x)`, `1 + 2`.
+//! Unnamed columns of a query are named by the text of their expressions: `sum(x)`, `1 + 2`.
 //!
-//! DataFusion names them by its own form of the expression, in which parentheses and casts do not show. So
-//! `SELECT 1 + 2 * 3, (1 + 2) * 3` and `SELECT x, CAST(x AS DOUBLE)` have the same name twice, which it refuses; and
-//! people read `Int64(1)` and `sum(lineorder.revenue)` above their columns. Repeated columns get a number:
-//! `SELECT k, k` is `k`, `k_1`, as in DuckDB; `SELECT *, k` is all columns and `k_1`.
+//! DataFusion names them by its own form of the expression, which omits parentheses and casts. So
+//! `SELECT 1 + 2 * 3, (1 + 2) * 3` and `SELECT x, CAST(x AS DOUBLE)` have a repeated name, which it
+//! refuses. Users read `Int64(1)` and `sum(lineorder.revenue)` above their columns. Repeated
+//! columns get a number: `SELECT k, k` is `k`, `k_1`, as in DuckDB; `SELECT *, k` is all columns
+//! and `k_1`.
 //!
 //! A field of a struct is named by the field: `s.x` is `x`, and not `t.s[x]`, as in DuckDB.
 //!
-//! And in LATERAL, a column of the row around is `outer_ref(t.k)` to it, so that nobody finds it by its name.
+//! In LATERAL, DataFusion names a column of the outer row `outer_ref(t.k)`, so that a query cannot
+//! find it by its name.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifiers::normal;
 
-/// `in_star`: names that `*` is known to have a column of.
+/// Names the columns of a SELECT. `in_star` holds the names that `*` is known to contain.
 pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
     let has_one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
     let is_all = |star: Vec<String>| if has_one_table { Vec::new() } else { star };
@@ -54,7 +56,7 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
                 let is_in_star = stars.iter().any(|star| star.is_empty() || path[..path.len() - 1] == star[..]);
                 let name = path.last().cloned().unwrap_or_default();
                 let is_field = is_field(&path, &tables);
-                // Of one table `t.k` is `k`.
+                // With one table, `t.k` is `k`.
                 let column = if has_one_table && !is_field { vec![name.clone()] } else { path };
                 let is_free = columns.insert(column) && !is_in_star && !given.contains(&name);
                 if is_free && !is_field {
@@ -76,13 +78,13 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
     }
 }
 
-/// The name of an expression that is no column, and makes none.
+/// Returns the name of an expression that is not a column and does not produce several.
 pub(super) fn of_what_is_written(expr: &Expr) -> Option<String> {
     let is_named = path(unnested(expr)).is_some() || makes_columns(expr);
     (!is_named).then(|| label(unnested(expr)))
 }
 
-/// The names by which a query's columns can be told apart; none if they are not all known.
+/// Returns the names that qualify a query's columns. Empty if they are not all known.
 fn tables(select: &Select) -> HashSet<String> {
     let relations = select
         .from
@@ -98,7 +100,8 @@ fn tables(select: &Select) -> HashSet<String> {
     relations.map(name).collect::<Option<HashSet<String>>>().unwrap_or_default()
 }
 
-/// Whether a path leads to a field of a column, with or without the column's table before it.
+/// Returns whether a path leads to a field of a column, with or without the column's table before
+/// it.
 fn is_field(path: &[String], tables: &HashSet<String>) -> bool {
     match path {
         [first, _, ..] if !tables.is_empty() && !tables.contains(first) => path.len() == 2,
@@ -107,7 +110,8 @@ fn is_field(path: &[String], tables: &HashSet<String>) -> bool {
     }
 }
 
-/// Columns that a LATERAL subquery selects are called what they are called, whosever they are.
+/// Names the columns that a LATERAL subquery selects by their own names, whichever query they
+/// belong to.
 pub(super) fn rewrite_lateral(table: &mut TableFactor) {
     let TableFactor::Derived { lateral: true, subquery, .. } = table else { return };
     let is_ordered = subquery.order_by.is_some();
@@ -120,7 +124,7 @@ pub(super) fn rewrite_lateral(table: &mut TableFactor) {
             _ => return,
         }
     };
-    // Which is found by the table's name alone.
+    // ORDER BY of a SELECT DISTINCT finds such a column only by its qualified name.
     if is_ordered && select.distinct.is_some() {
         return;
     }
@@ -134,7 +138,7 @@ pub(super) fn rewrite_lateral(table: &mut TableFactor) {
     }
 }
 
-/// Of a column, or of what has a name.
+/// Returns the name of a column, or an alias.
 fn column_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => path(unnested(expr)).and_then(|mut path| path.pop()),
@@ -143,8 +147,8 @@ fn column_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// `SELECT DISTINCT a + b .. ORDER BY a + b` sorts by its first column, which DataFusion does not see in `a + b` once
-/// that column has a name.
+/// `SELECT DISTINCT a + b .. ORDER BY a + b` sorts by its first column. DataFusion does not
+/// recognize it in `a + b` once that column has a name, so its position replaces the key.
 pub(super) fn rewrite_order(query: &mut Query) {
     let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &mut query.order_by) else { return };
     let (Some(Distinct::Distinct), OrderByKind::Expressions(keys)) = (&select.distinct, &mut order.kind) else {
@@ -167,13 +171,13 @@ pub(super) fn rewrite_order(query: &mut Query) {
     }
 }
 
-/// Items without those whose text is that of one before.
+/// Removes the items whose text equals that of an earlier one.
 pub(super) fn keep_first_of_equal<T>(items: &mut Vec<T>, text: impl Fn(&T) -> String) {
     let mut seen = HashSet::new();
     items.retain(|item| seen.insert(text(item)));
 }
 
-/// An expression in words that do not depend on the case of its names.
+/// Returns the text of an expression, independent of the case of its names.
 pub(super) fn normalized(expr: &Expr) -> String {
     let mut expr = expr.clone();
     let _ = visit_expressions_mut(&mut expr, |expr| {
@@ -189,7 +193,7 @@ pub(super) fn normalized(expr: &Expr) -> String {
     label(&expr)
 }
 
-/// Without the names of tables and the case of letters.
+/// Returns the text of an expression without the names of tables and independent of case.
 fn bare(expr: &Expr) -> String {
     let mut expr = expr.clone();
     let _ = visit_expressions_mut(&mut expr, |expr| {
@@ -201,7 +205,8 @@ fn bare(expr: &Expr) -> String {
     label(&expr)
 }
 
-/// `*` as no words, `t.*` as those before the star. One that leaves columns out, or renames them, does not count.
+/// Returns the qualifier of a star: empty for `*`, the parts before the star for `t.*`. Returns
+/// `None` for a star that excludes or renames columns.
 fn star(item: &SelectItem) -> Option<Vec<String>> {
     let (table, options) = match item {
         SelectItem::Wildcard(options) => (None, options),
@@ -221,7 +226,7 @@ fn unnested(expr: &Expr) -> &Expr {
     }
 }
 
-/// The words of a column's name: `t.k` is t, k.
+/// Returns the parts of a column's name: `t.k` is t, k.
 pub(super) fn path(expr: &Expr) -> Option<Vec<String>> {
     match expr {
         Expr::Identifier(name) => Some(vec![normal(name)]),
@@ -230,7 +235,8 @@ pub(super) fn path(expr: &Expr) -> Option<Vec<String>> {
     }
 }
 
-/// Unnesting a struct makes a column of each of its fields: these have names.
+/// Returns whether an expression unnests. Unnesting a struct makes a column of each of its fields,
+/// and these have names.
 fn makes_columns(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |expr| match expr {
         Expr::Function(Function { name, .. }) if name.to_string().eq_ignore_ascii_case("unnest") => {
@@ -241,7 +247,7 @@ fn makes_columns(expr: &Expr) -> bool {
     found.is_break()
 }
 
-/// The expression as written, but for spaces and the case of functions and keywords.
+/// Returns the text of an expression, except for spaces and the case of functions and keywords.
 fn label(expr: &Expr) -> String {
     let mut expr = expr.clone();
     let _ = visit_expressions_mut(&mut expr, |expr| {
@@ -257,7 +263,7 @@ fn label(expr: &Expr) -> String {
     expr.to_string()
 }
 
-/// The name, or with the first number that makes it one of its own.
+/// Returns the name, or the name with the first number that makes it unique.
 fn free(name: String, names: &mut HashSet<String>) -> String {
     let numbered = (1..).map(|n| format!("{name}_{n}"));
     match std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name)) {

@@ -1,13 +1,15 @@
-//! Sorts get batches that have memory of their own, and give such batches.
+//! Sorts receive and emit batches that have memory of their own.
 //!
-//! A sort counts each batch that it keeps as all of the buffers in which it lies. What UNNEST makes of a long list, and a grouping of
-//! many groups, comes in slices of one batch, each of which would count as the whole: within a limit of memory a sort would write
-//! some thousand rows to a file, each time, and run out of open files. So what lies in much larger buffers is copied, once.
+//! A sort counts each batch that it keeps as the full size of the buffers that contain it. UNNEST
+//! of a long list, and a grouping with many groups, emit slices of one batch, each of which would
+//! count as the whole batch. Within a memory limit, a sort would spill every few thousand rows to a
+//! file, and run out of open files. So a batch in much larger buffers is copied, once.
 //!
-//! The texts of a sort's own batches are views of the buffers of all runs that it merges. An operator that merges the rows
-//! of several sorts counts these batches, and gets the same copies.
+//! The strings of a sort's own batches are views of the buffers of all runs that it merges. An
+//! operator that merges the rows of several sorts counts these batches, and receives the same
+//! copies.
 //!
-//! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
+//! This applies to a plan that is about to run, so that EXPLAIN shows the planned operators.
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use futures::StreamExt;
 
 use super::unseen;
 
-/// The plan, with sorts that count what they keep.
+/// Returns the plan with sorts that count the memory that they keep.
 pub(super) fn of_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let is_sort = |node: &Arc<dyn ExecutionPlan>| node.is::<SortExec>();
     let plan = unseen::below(plan, is_sort, "Owning", owning)?;
@@ -43,7 +45,7 @@ fn owning(
     unseen::changed(input, partition, context, |batches| batches.map(|batch| batch.and_then(owned)))
 }
 
-/// A batch whose columns have no much larger buffers than they need.
+/// Copies the columns of a batch whose buffers are much larger than needed.
 pub(super) fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(is_small_part) {
         return Ok(batch);
@@ -55,13 +57,13 @@ pub(super) fn owned(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), columns.collect::<Result<_>>()?)?)
 }
 
-/// Whether an array's buffers hold so much more that it is worth a copy.
+/// Returns whether an array's buffers hold so much more than its values that a copy pays off.
 fn is_small_part(array: &ArrayRef) -> bool {
     const TIMES: usize = 2;
     array.get_buffer_memory_size() > values_bytes(array.as_ref()).saturating_mul(TIMES).saturating_add(4096)
 }
 
-/// What its values take, and those within them.
+/// Returns the bytes of an array's values, nested values included.
 pub(super) fn values_bytes(array: &dyn Array) -> usize {
     let within = |values: &ArrayRef, start: usize, end: usize| values_bytes(values.slice(start, end - start).as_ref());
     match array.data_type() {
@@ -73,7 +75,7 @@ pub(super) fn values_bytes(array: &dyn Array) -> usize {
             list.len() * size_of::<i32>() + within(list.values(), start as usize, end as usize)
         }
         DataType::Struct(_) => array.as_struct().columns().iter().map(|column| values_bytes(column.as_ref())).sum(),
-        // Who does not say how much it needs keeps what it has.
+        // An array that does not report its size keeps its buffers.
         _ => array.to_data().get_slice_memory_size().unwrap_or(usize::MAX),
     }
 }
@@ -122,7 +124,7 @@ mod tests {
             let slice = whole.slice(start, rows);
             let owned = owned(slice.clone()).unwrap();
             assert_eq!(owned, slice);
-            // Two texts of 30 bytes, two integers, and what they need around them.
+            // Two strings of 30 bytes, two integers, and their overhead.
             assert!(bytes(&owned) < rows * 250 + 5 * 4096, "{rows} rows in {} bytes", bytes(&owned));
         }
     }

@@ -1,16 +1,16 @@
 //! The passes over plans, in the order in which they run.
 //!
-//! [`ANALYZER`], [`OPTIMIZER`] and [`PHYSICAL`] list all rules of a session, ours and DataFusion's. An
-//! entry of ours says which pass it has to follow or to precede, why, and what it is there for. An entry
-//! of DataFusion's may have wrappers around it, which restrict it.
+//! [`ANALYZER`], [`OPTIMIZER`] and [`PHYSICAL`] list all rules of a session, ours and DataFusion's.
+//! An entry of ours names the pass that it follows or precedes, the reason, and its purpose. An
+//! entry of DataFusion's may have wrappers, which restrict it.
 //!
-//! DataFusion's rules are taken by position and name. If a version of DataFusion renames, adds, removes
-//! or moves one, [`assembled`] fails, and with it the start of every session: a correction that stands
-//! beside the wrong rule would answer wrong without a word.
+//! DataFusion's rules are taken by position and name. If a version of DataFusion renames, adds,
+//! removes or moves one, [`assembled`] fails, and with it the start of every session. Otherwise a
+//! correction beside the wrong rule would silently return wrong answers.
 //!
-//! A pass that corrects DataFusion may go when the version named beside it is history and its tests pass
-//! without it: `ONEHOP_WITHOUT=name` leaves it out of a debug build, and
-//! `tests/differential/mutations.py` shows that random queries notice.
+//! A pass that corrects DataFusion may be removed if the version named beside it is no longer used
+//! and its tests pass without it. `ONEHOP_WITHOUT=name` omits it in a debug build.
+//! `tests/differential/mutations.py` shows whether random queries detect the omission.
 
 use std::sync::Arc;
 
@@ -28,18 +28,19 @@ pub(super) type AnalyzerPass = Arc<dyn AnalyzerRule + Send + Sync>;
 pub(super) type OptimizerPass = Arc<dyn OptimizerRule + Send + Sync>;
 pub(crate) type PhysicalPass = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// A pass, or a rule of DataFusion's.
+/// A pass of ours, or a rule of DataFusion's.
 pub(crate) struct Entry<R: 'static> {
-    /// The name of its rule.
+    /// The name of the rule.
     pub name: &'static str,
+    /// The origin of the rule.
     pub kind: Kind<R>,
 }
 
 /// A rule of ours or of DataFusion's.
 pub(crate) enum Kind<R: 'static> {
-    /// Makes the rule. The others say where it stands, and what it is there for.
+    /// A rule of ours: its constructor, its position and its purpose.
     Ours(fn() -> R, Place, Purpose),
-    /// DataFusion's rule of that name, within wrappers: the first is the innermost.
+    /// DataFusion's rule of that name within wrappers. The first wrapper is the innermost.
     DataFusions(&'static [Wrapper<R>]),
 }
 
@@ -47,7 +48,9 @@ pub(crate) enum Kind<R: 'static> {
 pub(crate) struct Wrapper<R: 'static> {
     /// The name of the correction.
     pub name: &'static str,
+    /// The function that wraps the rule.
     pub wrap: fn(R) -> R,
+    /// The purpose of the restriction.
     pub purpose: Purpose,
 }
 
@@ -56,19 +59,19 @@ pub(crate) struct Wrapper<R: 'static> {
 pub(crate) enum Place {
     Before(&'static str, &'static str),
     After(&'static str, &'static str),
-    /// No other pass reads or makes the expressions that it changes.
+    /// No other pass reads or produces the expressions that it changes.
     Anywhere,
 }
 
-/// The reason why a pass is there.
+/// The purpose of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// PostgreSQL's and DuckDB's meaning, which DataFusion does not intend to have.
+    /// A meaning of PostgreSQL and DuckDB that DataFusion does not intend.
     Dialect,
-    /// A fault of DataFusion or Arrow: its issues, if it has some, and the version that has it. The
-    /// reports of others are in docs/internals/upstream.md.
+    /// A fault of DataFusion or Arrow: its issues, if any, and the version that has it.
+    /// docs/internals/upstream.md contains the reports of other faults.
     Fault(&'static [&'static str], &'static str),
-    /// Plans that are too deep or too large.
+    /// Limits on the depth and size of plans.
     Robustness,
 }
 
@@ -76,7 +79,7 @@ use Kind::{DataFusions, Ours};
 use Place::{After, Anywhere, Before};
 use Purpose::{Dialect, Fault, Robustness};
 
-/// The version in which the faults below were seen last.
+/// The latest version in which the faults below were seen.
 const V55: &str = "DataFusion 55.2.0";
 
 const fn ours<R>(name: &'static str, make: fn() -> R, place: Place, purpose: Purpose) -> Entry<R> {
@@ -93,7 +96,7 @@ const fn wrapped<R>(name: &'static str, wrappers: &'static [Wrapper<R>]) -> Entr
 
 const FAULT: Purpose = Fault(&[], V55);
 
-/// Rules that settle what a plan means.
+/// The rules that settle the meaning of a plan.
 #[rustfmt::skip]
 pub(crate) static ANALYZER: &[Entry<AnalyzerPass>] = &[
     ours("using_hints", || Arc::new(using_joins::UsingHints),
@@ -200,7 +203,7 @@ pub(crate) static ANALYZER: &[Entry<AnalyzerPass>] = &[
         Fault(&["apache/datafusion #20194"], V55)),
 ];
 
-/// Rules that give a plan a better shape.
+/// The rules that improve the shape of a plan.
 #[rustfmt::skip]
 pub(crate) static OPTIMIZER: &[Entry<OptimizerPass>] = &[
     theirs("rewrite_set_comparison"),
@@ -257,7 +260,7 @@ const fn proved_keys(before: &'static str) -> Entry<OptimizerPass> {
     )
 }
 
-/// Rules over operators.
+/// The rules over operators.
 #[rustfmt::skip]
 pub(crate) static PHYSICAL: &[Entry<PhysicalPass>] = &[
     ours("GroupingSets", || Arc::new(grouping_sets::GroupingSets),
@@ -304,7 +307,7 @@ pub(crate) static PHYSICAL: &[Entry<PhysicalPass>] = &[
 static KEPT_WHOLE: &[Wrapper<PhysicalPass>] =
     &[Wrapper { name: "guarded_cases", wrap: join_guards::where_nothing_guards, purpose: FAULT }];
 
-/// The rules of a session's analyzer.
+/// Returns the rules of a session's analyzer.
 ///
 /// # Errors
 /// See [`assembled`].
@@ -312,7 +315,7 @@ pub(super) fn analyzer(disabled: &Disabled) -> Result<Vec<AnalyzerPass>> {
     assembled(ANALYZER, Analyzer::new().rules, disabled, |rule| rule.name())
 }
 
-/// The rules of a session's optimizer.
+/// Returns the rules of a session's optimizer.
 ///
 /// # Errors
 /// See [`assembled`].
@@ -320,7 +323,7 @@ pub(super) fn optimizer(disabled: &Disabled) -> Result<Vec<OptimizerPass>> {
     assembled(OPTIMIZER, Optimizer::new().rules, disabled, |rule| rule.name())
 }
 
-/// The rules over a session's operators.
+/// Returns the rules over a session's operators.
 ///
 /// # Errors
 /// See [`assembled`].
@@ -414,7 +417,8 @@ fn assembled<R>(
     }
 }
 
-/// The name of the correction that a pass belongs to: that of the pass, if it has one pass.
+/// Returns the name of the correction to which a pass belongs. It is the pass's name if the
+/// correction has one pass.
 fn correction_of(pass: &str) -> &str {
     match pass {
         "proved_keys" => "unproved_keys",
@@ -425,7 +429,7 @@ fn correction_of(pass: &str) -> &str {
     }
 }
 
-/// Names of the corrections in the tables.
+/// Returns the names of the corrections in the tables.
 pub(super) fn corrections() -> Vec<&'static str> {
     fn names<R>(table: &'static [Entry<R>]) -> impl Iterator<Item = &'static str> {
         table.iter().flat_map(|entry| match &entry.kind {
@@ -439,10 +443,11 @@ pub(super) fn corrections() -> Vec<&'static str> {
     all
 }
 
-/// `onehop_passes`: all passes in the order in which they run, wrappers behind what they restrict.
+/// Returns `onehop_passes`: all passes in the order in which they run. Wrappers follow the rule
+/// that they restrict.
 ///
 /// # Errors
-/// Arrow's, for columns of different lengths.
+/// Fails with Arrow's error if columns differ in length.
 pub(crate) fn table() -> Result<RecordBatch> {
     let mut rows = Rows::default();
     rows.add("analyzer", ANALYZER);
@@ -461,7 +466,7 @@ pub(crate) fn table() -> Result<RecordBatch> {
     ])?)
 }
 
-/// Columns of [`table`].
+/// The columns of [`table`].
 #[derive(Default)]
 struct Rows {
     stages: Vec<&'static str>,
@@ -522,7 +527,7 @@ impl Rows {
 mod tests {
     use super::*;
 
-    /// Each pass stands where it says that it has to, and gives its reason.
+    /// Checks that each pass has the position that its entry requires, and gives a reason.
     fn check<R>(table: &[Entry<R>], made: &[R], name: impl Fn(&R) -> &str) {
         assert_eq!(made.len(), table.len());
         for (at, (entry, rule)) in table.iter().zip(made).enumerate() {

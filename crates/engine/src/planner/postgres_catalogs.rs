@@ -1,13 +1,16 @@
-//! What PostgreSQL's clients write about its catalogs, in words that DataFusion understands.
+//! Rewrites queries of PostgreSQL's clients over its catalogs to SQL that DataFusion understands.
 //!
-//! - `pg_catalog.` before the name of a function, a type or an operator: `OPERATOR(pg_catalog.~)` is `~`. `COLLATE` says nothing
-//!   where all texts are compared by their bytes.
-//! - `'t'::regclass` is the number of a relation, `oid::regclass` its name; `oid`, `name` and `"char"` are types of PostgreSQL's.
+//! - `pg_catalog.` before the name of a function, a type or an operator is removed:
+//!   `OPERATOR(pg_catalog.~)` is `~`. `COLLATE` is removed, because all strings are compared by
+//!   their bytes.
+//! - `'t'::regclass` is the number of a relation, `oid::regclass` its name; `oid`, `name` and
+//!   `"char"` are PostgreSQL's types.
 //! - `ARRAY(SELECT ..)` is an aggregate.
-//! - A query of a catalog that never has a row ([`catalogs::is_empty`]), unless it aggregates, has none whatever else is in it:
-//!   it becomes `SELECT NULL, .. WHERE FALSE`, and need not be understood.
-//! - A subquery of catalogs for one value is correlated by what is unique there, which DataFusion does not know: it asks for the
-//!   least of what may be several.
+//! - A query without aggregates of a catalog that never has a row ([`catalogs::is_empty`]) has no
+//!   rows. It becomes `SELECT NULL, .. WHERE FALSE`, and DataFusion need not understand the rest of
+//!   it.
+//! - A scalar subquery over catalogs is correlated by columns that are unique there. DataFusion
+//!   does not know that, so the subquery selects the least of possibly several values.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, GroupByExpr, JoinOperator, ObjectNamePart, Query, Select,
@@ -20,14 +23,14 @@ use crate::identifiers::normal;
 use crate::postgres::functions::{REGCLASS_IN, REGCLASS_OUT, REGTYPE_IN};
 use crate::postgres::{SCHEMA, catalogs};
 
-/// Functions that make one row of many.
+/// The functions that aggregate several rows to one.
 const AGGREGATES: [&str; 10] =
     ["count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or", "json_agg"];
 
-/// Names that are calls without brackets.
+/// The names that are calls without parentheses.
 const BARE: [&str; 3] = ["current_schema", "session_user", "current_role"];
 
-/// Before what is within it.
+/// Rewrites a query before its parts.
 pub(super) fn rewrite_query(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     if has_no_rows(select) {
@@ -36,14 +39,14 @@ pub(super) fn rewrite_query(query: &mut Query) {
     }
 }
 
-/// Before what is within it.
+/// Rewrites a SELECT before its parts.
 pub(super) fn rewrite_select(select: &mut Select) {
     if has_no_rows(select) {
         empty(select);
     }
 }
 
-/// A function whose rows are read.
+/// Rewrites a table function.
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     if let TableFactor::Table { name, args: Some(_), .. } = table
         && let [ObjectNamePart::Identifier(schema), _] = name.0.as_slice()
@@ -53,7 +56,7 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     }
 }
 
-/// Of an inner join with what has none, none come.
+/// Returns whether a SELECT has no rows because an input of its inner joins has none.
 fn has_no_rows(select: &Select) -> bool {
     let is_inner = |operator: &JoinOperator| {
         matches!(operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_))
@@ -74,13 +77,13 @@ fn is_empty_catalog(table: &TableFactor) -> bool {
     catalog(table).is_some_and(|name| catalogs::is_empty(&name))
 }
 
-/// The name, if it may be that of a catalog.
+/// Returns the name of a table if it may be that of a catalog.
 fn catalog(table: &TableFactor) -> Option<String> {
     let TableFactor::Table { name, args: None, .. } = table else { return None };
     let parts: Vec<String> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(normal).collect();
     match parts.as_slice() {
         [schema, name] if schema == SCHEMA => Some(name.clone()),
-        // No table of anybody's has such a name.
+        // No user's table has such a name.
         [name] if catalogs::schema(name).is_some() => Some(name.clone()),
         _ => None,
     }
@@ -124,7 +127,7 @@ fn empty(select: &mut Select) {
     select.selection = Some(Expr::Value(Value::Boolean(false).into()));
 }
 
-/// Of a subquery for one value, before what is within it.
+/// Rewrites a scalar subquery before its parts.
 pub(super) fn rewrite_scalar(expr: &mut Expr) {
     let Expr::Subquery(query) = expr else { return };
     if query.limit_clause.is_some() || query.with.is_some() {
@@ -143,7 +146,7 @@ pub(super) fn rewrite_scalar(expr: &mut Expr) {
     }
 }
 
-/// After what is within it.
+/// Rewrites an expression after its parts.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
         Expr::Function(function) => rewrite_function(function),
@@ -168,7 +171,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     rewrite_cast(expr);
 }
 
-/// `typreceive <> 0`: the functions of types are their names here.
+/// Rewrites `typreceive <> 0`: the functions of types are represented by their names here.
 fn has_function(column: &Expr, op: &BinaryOperator, number: &Expr) -> Option<Expr> {
     const FUNCTIONS: [&str; 4] = ["typinput", "typoutput", "typreceive", "typsend"];
     let name = match column {
@@ -234,7 +237,7 @@ fn rewrite_cast(expr: &mut Expr) {
         "regtype" if is_text => call(REGTYPE_IN, vec![take()]),
         "regtype" => call("format_type", vec![take(), null()]),
         "oid" | "xid" | "cid" | "regnamespace" | "regrole" => cast(take(), DataType::BigInt(None)),
-        // A function is its name.
+        // A function is represented by its name.
         "regproc" => {
             let mut name = take();
             if let Expr::Value(value) = &mut name
@@ -259,7 +262,7 @@ fn is_of(function: &Function, name: &str) -> bool {
     matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(own)] if own.value == name)
 }
 
-/// The name of a type that SQL has not, or has only without its schema.
+/// Returns the name of a type that SQL lacks, or has only without its schema.
 fn type_name(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Custom(name, modifiers) if modifiers.is_empty() => {
@@ -304,7 +307,7 @@ mod tests {
         ] {
             assert_eq!(rewritten(text), meant);
         }
-        // These have rows all the same.
+        // These queries have rows.
         for text in [
             "SELECT count(*) AS n FROM pg_index",
             "SELECT c.oid FROM pg_class c LEFT JOIN pg_index i ON c.oid = i.indrelid",

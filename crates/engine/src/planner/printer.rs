@@ -1,5 +1,5 @@
-//! Planned expressions as SQL that people read: names as they were written, literals in quotes, operators between what
-//! they stand between, and no more parentheses than it takes.
+//! Prints planned expressions as readable SQL: names as in the statement, literals in quotes, infix
+//! operators, and only the parentheses that are needed.
 
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, Cast, InList, Like, ScalarFunction};
@@ -8,7 +8,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::{ONE_NAN, Operation};
 use crate::type_names::sql_name;
 
-/// How tightly an expression holds together, loosest first.
+/// The precedence of an expression, lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Or,
@@ -21,29 +21,29 @@ enum Binding {
     Atom,
 }
 
-/// Expressions so deep are cut off: nobody reads further, and they are printed recursively.
+/// The depth at which printing stops. No reader needs more, and printing is recursive.
 const MAX_DEPTH: usize = 60;
 
-/// Prints expressions whose columns `name` has names for.
+/// A printer of expressions. `name` returns the names of their columns.
 pub(crate) struct Printer<'a> {
     name: &'a dyn Fn(&Column) -> String,
 }
 
-/// A part of an expression, and how tightly it holds together.
+/// The text of a part of an expression, with its precedence.
 type Part = (String, Binding);
 
 impl<'a> Printer<'a> {
-    /// A printer.
+    /// Creates a printer.
     pub fn new(name: &'a dyn Fn(&Column) -> String) -> Self {
         Self { name }
     }
 
-    /// An expression.
+    /// Prints an expression.
     pub fn print(&self, expr: &Expr) -> String {
         self.part(expr, MAX_DEPTH).0
     }
 
-    /// An expression within one that holds together as `outer` says.
+    /// Prints an expression within one of the precedence `outer`.
     fn within(&self, expr: &Expr, outer: Binding, depth: usize) -> String {
         let (text, binding) = self.part(expr, depth);
         if binding < outer { format!("({text})") } else { text }
@@ -105,7 +105,7 @@ impl<'a> Printer<'a> {
     }
 
     fn infix(&self, op: &str, binding: Binding, left: &Expr, right: &Expr, depth: usize) -> Part {
-        // `a - (b - c)`, and comparisons do not chain.
+        // The right side of `a - (b - c)` needs parentheses, and comparisons do not chain.
         let is_associative = matches!(binding, Binding::Or | Binding::And);
         let is_comparison = binding == Binding::Comparison;
         let tighter = match binding {
@@ -137,7 +137,7 @@ impl<'a> Printer<'a> {
             return (format!("CAST({} AS {})", self.part(value, depth).0, sql_name(to)), Binding::Atom);
         }
         match (super::operation_of(&call.func), call.args.as_slice()) {
-            // Nobody has written that.
+            // The planner added this call.
             (None, [inner]) if call.name() == ONE_NAN => self.part(inner, depth),
             (Some((Operation::Negate, _)), [inner]) => {
                 (format!("-{}", self.within(inner, Binding::Atom, depth)), Binding::Sign)
@@ -154,7 +154,7 @@ impl<'a> Printer<'a> {
         let params = &call.params;
         let distinct = if params.distinct { "DISTINCT " } else { "" };
         let args = match params.args.as_slice() {
-            // What `count(*)` is made of.
+            // DataFusion's form of `count(*)`.
             [Expr::Literal(value, _)] if call.func.name() == "count" && !value.is_null() => "*".into(),
             [] if call.func.name() == "count" => "*".into(),
             args => self.list(args, depth),
@@ -193,7 +193,7 @@ fn literal(value: &ScalarValue) -> String {
     }
 }
 
-/// The digits of a decimal, without zeros at its end.
+/// Returns the digits of a decimal, without trailing zeros.
 fn decimal(value: i128, scale: i8) -> String {
     let Ok(scale) = usize::try_from(scale) else { return format!("{value}e{}", -i32::from(scale)) };
     let digits = format!("{:0>width$}", value.unsigned_abs(), width = scale + 1);

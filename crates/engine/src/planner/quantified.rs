@@ -1,11 +1,12 @@
-//! `x = ANY(list)`, `x > ALL(list)`: a value beside each item of a list.
+//! `x = ANY(list)`, `x > ALL(list)`: comparisons of a value with each item of a list.
 //!
-//! SQL asks each item: ANY is true if one is, otherwise NULL if one is unknown, otherwise false; ALL the other way around.
-//! DataFusion compares with the least or the greatest item, or looks whether the list has the value, and takes items that are
-//! NULL as if they were not there.
+//! ANY is true if the comparison with one item is true, otherwise NULL if one is unknown, otherwise
+//! false. ALL is the reverse. DataFusion compares with the least or the greatest item, or checks
+//! whether the list contains the value, and ignores items that are NULL.
 //!
-//! A list that is written out becomes IN, which zone maps and filters know; any other goes through a function. Of a subquery
-//! the function gets what [`subquery_lists`](super::subquery_lists) makes a list of; `= ANY (SELECT ..)` and `<> ALL (SELECT ..)`
+//! A list literal becomes IN, which zone maps and filters handle. Any other list goes through a
+//! function. For a subquery the function receives the list that
+//! [`subquery_lists`](super::subquery_lists) makes. `= ANY (SELECT ..)` and `<> ALL (SELECT ..)`
 //! become IN and NOT IN, which are joined.
 
 use std::collections::HashSet;
@@ -30,7 +31,8 @@ use super::{equal_values, exact_comparisons, expressions};
 use crate::pg_types::array_text;
 use crate::type_names::sql_name;
 
-/// `x = ANY (SELECT ..)` as `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` as `x NOT IN (SELECT ..)`.
+/// Rewrites `x = ANY (SELECT ..)` to `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` to `x NOT IN
+/// (SELECT ..)`.
 pub(super) fn rewrite_to_in(expr: &mut Expr) {
     let (left, right, negated) = match expr {
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
@@ -42,7 +44,7 @@ pub(super) fn rewrite_to_in(expr: &mut Expr) {
     }
 }
 
-/// In place of `x op ANY(list)` and `x op ALL(list)`.
+/// Rewrites `x op ANY(list)` and `x op ALL(list)`.
 pub(super) fn rewrite(expr: &mut Expr) {
     let rewritten = match expr {
         Expr::AnyOp { left, compare_op, right, .. } => compared(left, compare_op, right, Quantifier::Any),
@@ -68,17 +70,17 @@ fn compared(left: &Expr, op: &BinaryOperator, list: &Expr, quantifier: Quantifie
     if let (Some(negated), Some(list)) = (negated, written(list)) {
         return Some(Expr::InList { expr: Box::new(Expr::Nested(Box::new(left.clone()))), list, negated });
     }
-    // No items have no type; a text has the type of what is beside it.
+    // An empty list has no type; a string takes the type of the value beside it.
     let empty = Expr::Value(Value::SingleQuotedString("{}".into()).into());
     let list = if matches!(list, Expr::Array(array) if array.elem.is_empty()) { &empty } else { list };
     Some(expressions::call(function.name, vec![left.clone(), list.clone()]))
 }
 
-/// The items of a list that is written out and has any, as values for IN.
+/// Returns the items of a list literal that is not empty, as values for IN.
 fn written(list: &Expr) -> Option<Vec<Expr>> {
     let items = match list {
         Expr::Nested(inner) => written(inner)?,
-        // An item that is a subquery would be asked for all its rows.
+        // An item that is a subquery would return all its rows.
         Expr::Array(array) if !array.elem.iter().any(|item| matches!(item, Expr::Subquery(_) | Expr::Array(_))) => {
             array.elem.clone()
         }
@@ -132,7 +134,7 @@ fn cast(kind: &CastKind, value: Expr, data_type: &ast::DataType) -> Expr {
     Expr::Cast { kind: kind.clone(), expr, data_type: data_type.clone(), array: false, format: None }
 }
 
-/// How many of the items it takes.
+/// The number of items for which the comparison must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Quantifier {
     Any,
@@ -170,7 +172,7 @@ const FUNCTIONS: [Known; 12] = {
     ]
 };
 
-/// What the rewritten statements call.
+/// Returns the functions that rewritten statements call.
 pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     (0..FUNCTIONS.len()).map(|known| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -178,10 +180,10 @@ pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     })
 }
 
-/// Lists up to this length are compared item by item.
+/// The maximum length of a list that is compared item by item.
 const FEW: usize = 8;
 
-/// Whether each value is among the items: NULL where that depends on one that is unknown.
+/// Returns whether each value is among the items: NULL if that depends on an unknown one.
 fn among(values: &ArrayRef, items: &ArrayRef) -> Result<BooleanArray> {
     let converter = RowConverter::new(vec![SortField::new(items.data_type().clone())])?;
     let rows = converter.convert_columns(&[Arc::clone(items)])?;
@@ -197,12 +199,12 @@ fn among(values: &ArrayRef, items: &ArrayRef) -> Result<BooleanArray> {
     Ok(said.collect())
 }
 
-/// Whether a function is one of these.
+/// Returns whether a function is one of these.
 pub(super) fn is_one(name: &str) -> bool {
     FUNCTIONS.iter().any(|function| function.name == name)
 }
 
-/// Whether a value is among the items of a list.
+/// Returns the condition that a value is among the items of a list.
 pub(super) fn equals_any(
     value: datafusion::prelude::Expr,
     list: datafusion::prelude::Expr,
@@ -212,10 +214,10 @@ pub(super) fn equals_any(
     ScalarUDF::from(Quantified { known, signature }).call(vec![value, list])
 }
 
-/// A value beside each item of a list.
+/// The comparison of a value with each item of a list.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Quantified {
-    /// Among [`FUNCTIONS`].
+    /// The index in [`FUNCTIONS`].
     known: usize,
     signature: Signature,
 }
@@ -225,7 +227,7 @@ impl Quantified {
         &FUNCTIONS[self.known]
     }
 
-    /// What some items say and what others say, as what all of them say.
+    /// Combines the results for two sets of items.
     fn both(&self, a: &BooleanArray, b: &BooleanArray) -> Result<BooleanArray> {
         Ok(match self.known().quantifier {
             Quantifier::Any => or_kleene(a, b)?,
@@ -233,7 +235,7 @@ impl Quantified {
         })
     }
 
-    /// Each value beside the items of one list.
+    /// Compares each value with the items of one list.
     fn of_one_list(&self, values: &ArrayRef, list: &ArrayRef) -> Result<BooleanArray> {
         let list = list.as_list::<i32>();
         if list.is_null(0) {
@@ -255,7 +257,7 @@ impl Quantified {
         Ok(said)
     }
 
-    /// Each value beside the items of its own list.
+    /// Compares each value with the items of its own list.
     fn of_lists(&self, values: &ArrayRef, lists: &ArrayRef) -> Result<BooleanArray> {
         let lists = lists.as_list::<i32>();
         let (mut rows, mut places) = (Vec::new(), Vec::new());
@@ -299,7 +301,7 @@ impl ScalarUDFImpl for Quantified {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let [value, list] = types else { return internal_err!("{} takes two arguments", self.name()) };
         let item = match list {
-            // The text of an array of what is beside it.
+            // The text of an array of the other value's type.
             list if list.is_string() || *list == DataType::Null => {
                 exact_comparisons::common(value, list).unwrap_or_else(|| value.clone())
             }
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Each condition for x = 1, 2 and NULL.
+    /// Returns a condition's values for x = 1, 2 and NULL.
     async fn for_each_x(condition: &str) -> String {
         let values = "(VALUES (1, ARRAY[1, NULL]), (2, ARRAY[3]), (NULL, CAST('{}' AS INT[]))) AS t(x, y)";
         rows(&format!("SELECT {condition} FROM {values} ORDER BY x")).await.join(" ")
@@ -358,7 +360,7 @@ mod tests {
 
     #[tokio::test]
     async fn items_that_are_unknown_count() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (condition, expected) in [
             ("x = ANY(y)", "true false false"),
             ("x <> ANY(y)", "NULL true false"),

@@ -1,13 +1,14 @@
 //! A LIMIT ends a recursion, also below an ORDER BY.
 //!
-//! DataFusion 55.2.0 makes one operator of a sort over a LIMIT: it sorts all rows, and keeps the first. Of a recursion
-//! that only the LIMIT ends there is no end:
+//! DataFusion 55.2.0 makes one operator of a sort over a LIMIT: it sorts all rows, and keeps the
+//! first. A recursion that only the LIMIT ends then never ends:
 //!
 //! ```sql
-//! WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT * FROM (SELECT * FROM t LIMIT 3) q ORDER BY x
+//! WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t)
+//! SELECT * FROM (SELECT * FROM t LIMIT 3) q ORDER BY x
 //! ```
 //!
-//! Here such a LIMIT is below an operator that no sort is moved through.
+//! Here such a LIMIT is below an operator through which no sort moves.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl PhysicalOptimizerRule for RecursiveLimits {
     }
 }
 
-/// Whether a plan has the rows of a recursive query, through operators of one input.
+/// Returns whether a plan reads the rows of a recursive query through operators of one input.
 fn reads_recursion(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut next = plan;
     loop {

@@ -1,11 +1,13 @@
-//! What DataFusion reads and answers wrong, and for which there is nothing better here: an error says what to write.
+//! Refuses statements that DataFusion plans with a wrong answer and that have no correction here.
+//! The error suggests a replacement.
 //!
-//! Of TABLESAMPLE it takes all rows, and of `GROUP BY a WITH ROLLUP` the groups alone: [`clauses`] lists all such syntax, and
-//! [`tree`] finds it. `2 ^ 10` is an exclusive or, 8, where PostgreSQL and DuckDB have 1024; and the parser
-//! binds it looser than `*`. An integer of more digits than a decimal holds, and 1e400, would be doubles: the one other
-//! than what was written, the other infinite.
+//! DataFusion ignores TABLESAMPLE, and returns only the groups of `GROUP BY a WITH ROLLUP`:
+//! [`clauses`] lists all such syntax, and [`tree`] finds it. `2 ^ 10` is an exclusive or, 8, but
+//! 1024 in PostgreSQL and DuckDB; and the parser gives it a lower precedence than `*`. An integer
+//! of more digits than a decimal holds, and 1e400, would become doubles. The first would differ
+//! from its literal, and the second would be infinite.
 //!
-//! And what it refuses in words of its own code, which are of no use to those who read them.
+//! This module also refuses statements for which DataFusion's error names only its internals.
 
 mod clauses;
 mod tree;
@@ -26,7 +28,7 @@ use super::{functions, order_names, same_names};
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
-/// An error for a statement that must not be planned.
+/// Fails if a statement must not be planned.
 pub(super) fn check(statement: &Statement) -> Result<()> {
     let found =
         match statement {
@@ -39,7 +41,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
             },
             Statement::Explain(explain) => {
                 return match explain.statement.as_ref() {
-                    // Only the outer one would be looked at before it runs.
+                    // Only the outer one would be checked before it runs.
                     Statement::Explain(_) => Err(Error::new(ErrorKind::Invalid, "EXPLAIN of EXPLAIN is not supported")
                         .with_hint("leave one out")),
                     Statement::Statement(sql) if matches!(sql.as_ref(), Sql::CreateTable(_) | Sql::Insert(_)) => {
@@ -61,7 +63,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
     }
 }
 
-/// An error for a table, or what stands for one, with a clause that nothing reads.
+/// Fails if a table or a substitute for one has a clause that is ignored.
 pub(crate) fn check_table(table: &TableFactor) -> Result<()> {
     match tree::table(table) {
         ControlFlow::Break(error) => Err(error),
@@ -113,7 +115,7 @@ impl Visitor for Refused {
             Expr::Substring { substring_from: None, substring_for: None, .. } => {
                 refuse("substr() is not told where to begin", "substr('abc', 2) is 'bc'")
             }
-            // DataFusion looks for the type of its first column, and panics.
+            // DataFusion reads the type of its first column, and panics.
             Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } if has_no_columns(&query.body) => {
                 refuse("a subquery that is a value has no column", "SELECT the column that is the value, or use EXISTS")
             }
@@ -126,7 +128,7 @@ impl Visitor for Refused {
     }
 }
 
-/// Whether a query is `SELECT FROM ..`, with nothing between.
+/// Returns whether a query is `SELECT FROM ..`, without columns.
 fn has_no_columns(body: &SetExpr) -> bool {
     match body {
         SetExpr::Select(select) => select.projection.is_empty() && select.flavor == SelectFlavor::Standard,
@@ -136,7 +138,8 @@ fn has_no_columns(body: &SetExpr) -> bool {
     }
 }
 
-/// `count(u.*)` counts the rows that there is a row of u in. Of a join DataFusion counts all.
+/// Refuses `count(u.*)`, which counts the rows that contain a row of u. In a join DataFusion counts
+/// all rows.
 fn count_of_rows(select: &Select) -> ControlFlow<Error> {
     let is_one_table = matches!(select.from.as_slice(), [only] if only.joins.is_empty());
     let counted = functions::calls(select, &|name, function| {
@@ -154,7 +157,8 @@ fn count_of_rows(select: &Select) -> ControlFlow<Error> {
     ControlFlow::Continue(())
 }
 
-/// Rows are joined before they are grouped. DataFusion's optimizer fails on such a condition, if it is about one side alone.
+/// Refuses an aggregate in ON. Rows are joined before they are grouped. DataFusion's optimizer
+/// fails on such a condition if it refers to one side alone.
 fn aggregate_in_join(select: &Select) -> ControlFlow<Error> {
     let is_meant = |name: &str, function: &Function| function.over.is_none() && same_names::is_aggregate(name);
     match conditions(&select.from).into_iter().find_map(|on| functions::first_call(on, &is_meant)) {
@@ -166,7 +170,7 @@ fn aggregate_in_join(select: &Select) -> ControlFlow<Error> {
     }
 }
 
-/// A window function is of the rows that a query has after WHERE and HAVING.
+/// Refuses a window function before WHERE and HAVING are applied.
 fn window_before_rows(select: &Select) -> ControlFlow<Error> {
     let keys = match &select.group_by {
         GroupByExpr::Expressions(keys, _) => keys.as_slice(),
@@ -188,7 +192,7 @@ fn window_before_rows(select: &Select) -> ControlFlow<Error> {
     }
 }
 
-/// The conditions of joins, in brackets as well.
+/// Returns the conditions of joins, including those in parentheses.
 fn conditions(tables: &[TableWithJoins]) -> Vec<&JoinOperator> {
     let mut found = Vec::new();
     for table in tables {
@@ -202,7 +206,7 @@ fn conditions(tables: &[TableWithJoins]) -> Vec<&JoinOperator> {
     found
 }
 
-/// What DataFusion drops of a recursive query, or fails on when it runs.
+/// Refuses clauses of a recursive query that DataFusion ignores, or on which it fails at execution.
 fn recursion(cte: &Cte) -> ControlFlow<Error> {
     let SetExpr::SetOperation { op: SetOperator::Union, right, .. } = cte.query.body.as_ref() else {
         return ControlFlow::Continue(());
@@ -233,7 +237,7 @@ fn recursion(cte: &Cte) -> ControlFlow<Error> {
     ControlFlow::Continue(())
 }
 
-/// Whether a table of that name is read.
+/// Returns whether a tree reads a table of that name.
 fn reads(tree: &impl Visit, name: &str) -> bool {
     let is_it = |table: &ObjectName| match table.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] if normal(ident) == name => ControlFlow::Break(()),
@@ -242,7 +246,7 @@ fn reads(tree: &impl Visit, name: &str) -> bool {
     visit_relations(tree, is_it).is_break()
 }
 
-/// Looks for a table that a subquery of an expression reads.
+/// A visitor that searches for a table in the subqueries of an expression.
 struct Within<'n> {
     name: &'n str,
     exprs: usize,
@@ -269,8 +273,8 @@ impl Visitor for Within<'_> {
     }
 }
 
-/// ORDER BY of a UNION, INTERSECT or EXCEPT knows the columns of the result. DataFusion 55.2.0 adds others to both sides, which
-/// changes what is compared, or panics.
+/// Refuses an ORDER BY of a UNION, INTERSECT or EXCEPT with columns that the result lacks.
+/// DataFusion 55.2.0 adds them to both sides, which changes the comparison of rows, or panics.
 fn order_of_set_operation(query: &Query) -> ControlFlow<Error> {
     let Query { body, order_by: Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }), .. } = query else {
         return ControlFlow::Continue(());
@@ -281,7 +285,7 @@ fn order_of_set_operation(query: &Query) -> ControlFlow<Error> {
         match item {
             SelectItem::UnnamedExpr(expr) => names.push(order_names::label(expr)),
             SelectItem::ExprWithAlias { alias, .. } => names.push(normal(alias)),
-            // All columns of what is not known here.
+            // A star selects columns that are not known here.
             _ => return ControlFlow::Continue(()),
         }
     }
@@ -306,13 +310,14 @@ fn first_of_set_operation(body: &SetExpr) -> Option<&Select> {
     }
     match body {
         SetExpr::SetOperation { .. } => first(body),
-        // In brackets.
+        // The query is in parentheses.
         SetExpr::Query(query) => first_of_set_operation(&query.body),
         _ => None,
     }
 }
 
-/// DuckDB's functions that read files and are none here: see [`functions::format`](crate::files::functions::format).
+/// DuckDB's functions that read files and have no equivalent here: see
+/// [`functions::format`](crate::files::functions::format).
 const READERS: [&str; 2] = ["csv_scan", "read_ndjson_auto"];
 
 fn number_fits(number: &str) -> ControlFlow<Error> {

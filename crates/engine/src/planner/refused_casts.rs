@@ -1,7 +1,8 @@
-//! `CAST(5 AS DATE)` and `CAST(d AS INT)` of a date are refused, as PostgreSQL and DuckDB do, and
-//! with them `INSERT` of one into the other; so is a number as bytes.
+//! `CAST(5 AS DATE)` and `CAST(d AS INT)` of a date are refused, as in PostgreSQL and DuckDB. So is
+//! `INSERT` of one into the other, and a cast of a number to bytes.
 //!
-//! Arrow takes a number for so many days since 1970, or for nanoseconds, which nobody who writes it means.
+//! Arrow interprets a number as days since 1970, or as nanoseconds, which is not the user's
+//! intention.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -16,7 +17,7 @@ use super::lossy_casts::as_any_cast;
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind};
 
-/// Before DataFusion settles types: of casts that are written.
+/// Runs before DataFusion settles types, so that it checks only explicit casts.
 #[derive(Debug)]
 pub(super) struct RefusedCasts;
 
@@ -37,17 +38,18 @@ impl AnalyzerRule for RefusedCasts {
     }
 }
 
-/// Goes on with what is within the expression, unless that is ours.
+/// Checks an expression. Skips its parts if a rewrite of ours produced it.
 fn check(expr: &Expr, schema: &DFSchema) -> Result<TreeNodeRecursion> {
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = expr else {
         return Ok(TreeNodeRecursion::Continue);
     };
     let to = field.data_type();
-    // No type of SQL: DataFusion's way from a TIME to what is added to a date.
+    // A duration is not a type of SQL: DataFusion casts a TIME to it before adding it to a date.
     if matches!(to, DataType::Duration(_)) {
         return Ok(TreeNodeRecursion::Jump);
     }
-    // Numbers of days and moments are computed in casts of ours, which stay in a plan that is analyzed again.
+    // Casts of ours compute the numbers of days and moments. They stay in a plan that is analyzed
+    // again.
     if let Some((moment, between)) = as_any_cast(inner) {
         let is_number_of = |moment: &Expr| moment.get_type(schema).is_ok_and(|from| from.is_temporal());
         let is_bigint = moment.get_type(schema).is_ok_and(|from| from == DataType::Int64);

@@ -1,12 +1,12 @@
-//! Operators that have no meaning for the types beside them, and that DataFusion 55.2.0 takes:
+//! Operators without a meaning for their operands' types, which DataFusion 55.2.0 accepts:
 //!
-//! - `'abc' BETWEEN 20 AND TRUE`: the three have no type in common. DataFusion answers with an internal
-//!   error that asks for a report.
-//! - `1.5 & 1`: DataFusion cuts a column to an integer and rounds a literal. PostgreSQL and DuckDB have
-//!   the operator for integers alone.
-//! - `d IN (1, 2)` of a date: it compares the days since 1970.
-//! - `-x` of a timestamp: DataFusion gives the moment as far before 1970 for a literal, and an error for
-//!   a column.
+//! - `'abc' BETWEEN 20 AND TRUE`: the three have no common type. DataFusion answers with an
+//!   internal error that asks for a report.
+//! - `1.5 & 1`: DataFusion truncates a column to an integer and rounds a literal. PostgreSQL and
+//!   DuckDB have the operator only for integers.
+//! - `d IN (1, 2)` of a date: DataFusion compares the days since 1970.
+//! - `-x` of a timestamp: DataFusion mirrors the moment at 1970 for a literal, and fails for a
+//!   column.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;

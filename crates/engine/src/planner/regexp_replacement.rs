@@ -1,8 +1,10 @@
-//! `regexp_replace(s, pattern, replacement [, flags])`, whose replacement is PostgreSQL's: `\1` is what the first group has found,
-//! `\&` all that was found, `\\` a backslash, and everything else is what it is.
+//! `regexp_replace(s, pattern, replacement [, flags])` with PostgreSQL's replacements: `\1` is the
+//! match of the first group, `\&` the whole match, `\\` a backslash. All other characters stand for
+//! themselves.
 //!
-//! DataFusion 55.2 hands the replacement to Rust's regular expressions, to which `$1` and `$name` are groups:
-//! `regexp_replace('5 EUR', 'EUR', '$price')` loses the price. And it takes every backslash for a group's.
+//! DataFusion 55.2 passes the replacement to Rust's regular expressions, in which `$1` and `$name`
+//! are groups: `regexp_replace('5 EUR', 'EUR', '$price')` loses the price. It also reads every
+//! backslash as a group's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use regex::{Captures, Regex};
 use super::temporal::{Kernel, function, is_text, texts};
 use crate::pg_types::zone::Zone;
 
-/// Patterns that are kept for the rows of a batch.
+/// The maximum number of patterns that are cached for the rows of a batch.
 const KEPT: usize = 256;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -74,7 +76,7 @@ fn put(found: &Captures<'_>, pieces: &[Piece], out: &mut String) {
     }
 }
 
-/// A pattern, and whether all that it finds is replaced.
+/// Compiles a pattern. Returns it with whether all matches are replaced.
 fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
     let others: String = flags.chars().filter(|flag| *flag != 'g').collect();
     let text = if others.is_empty() { pattern.to_string() } else { format!("(?{others}){pattern}") };

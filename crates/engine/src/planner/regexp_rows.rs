@@ -1,8 +1,9 @@
-//! `SELECT regexp_matches('abc', '(b)(c)')` is a row with `{b,c}`, and no row where nothing matches, as in PostgreSQL; with the flag
-//! `g` a row for each match. The call becomes `unnest(regexp_match_rows(..))`.
+//! `SELECT regexp_matches('abc', '(b)(c)')` is a row with `{b,c}`, and no row without a match, as
+//! in PostgreSQL. With the flag `g` it is a row for each match. The call becomes
+//! `unnest(regexp_match_rows(..))`.
 //!
-//! DuckDB's function of this name says whether there is a match. PostgreSQL's cannot stand in a condition, so there it has DuckDB's
-//! meaning: see [`super::functions`].
+//! DuckDB's function of this name returns whether there is a match. PostgreSQL's cannot stand in a
+//! condition, so there it has DuckDB's meaning: see [`super::functions`].
 
 use std::sync::Arc;
 
@@ -29,16 +30,16 @@ const MATCHES: &str = "regexp_matches";
 /// The function whose value is an array of all matches.
 const ROWS: &str = "regexp_match_rows";
 
-/// Bytes that are made between two looks whether the statement goes on, and has room.
+/// The number of bytes produced between two checks of cancellation and memory.
 const LOOK_BYTES: usize = 1 << 16;
-/// The bytes that a text or a list takes beside its contents.
+/// The bytes that a string or a list takes beside its contents.
 const VALUE_BYTES: usize = 8;
 
 pub(super) fn functions() -> [Arc<ScalarUDF>; 1] {
     [Arc::new(ScalarUDF::from(MatchRows::new()))]
 }
 
-/// Puts rows in the place of calls that a SELECT has the values of, or parts of them.
+/// Replaces calls in a SELECT list, and calls whose parts it selects, by rows.
 pub(super) fn rewrite(select: &mut Select) {
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
@@ -123,7 +124,7 @@ impl ScalarUDFImpl for MatchRows {
     }
 }
 
-/// Text, pattern and flags of a row, if none of them is NULL.
+/// Returns the text, pattern and flags of a row, if none of them is NULL.
 fn arguments<'a>(columns: &[&'a arrow::array::StringArray], row: usize) -> Option<[&'a str; 3]> {
     if columns.iter().any(|column| column.is_null(row)) {
         return None;
@@ -140,7 +141,8 @@ struct Pattern {
 impl Pattern {
     fn new(pattern: &str, flags: &str) -> Result<Self> {
         let mut builder = RegexBuilder::new(pattern);
-        // A dot is any letter, and ^ the beginning of the text, unless lines are told apart.
+        // A dot matches any character, and ^ the beginning of the text, unless the flags enable
+        // lines.
         builder.dot_matches_new_line(true);
         let mut is_global = false;
         for flag in flags.chars() {
@@ -164,7 +166,8 @@ impl Pattern {
         Ok(Self { regex, is_global })
     }
 
-    /// The groups of each match, or of the first; the whole match where there are none.
+    /// Appends the groups of each match, or of the first. Without groups it appends the whole
+    /// match.
     fn append_matches(&self, text: &str, rows: &mut ListBuilder<StringBuilder>) -> Result<()> {
         let most = if self.is_global { usize::MAX } else { 1 };
         let mut made = 0;
@@ -178,7 +181,7 @@ impl Pattern {
             rows.append(true);
             made += VALUE_BYTES;
             if made >= LOOK_BYTES {
-                // Builders double what they have.
+                // Builders double their capacity.
                 let has = rows.values().values_slice().len() + VALUE_BYTES * (rows.values().len() + rows.len());
                 go_on_with(2 * has as u64)?;
                 made = 0;
@@ -194,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn matches_are_rows() {
-        // As PostgreSQL 15.18 answers.
+        // Expected rows are PostgreSQL 15.18's.
         for (query, expected) in [
             ("SELECT regexp_matches('abc', '(b)(c)')", vec!["[b, c]"]),
             ("SELECT regexp_matches('abc', 'b')", vec!["[b]"]),

@@ -1,8 +1,8 @@
 //! `regr_r2` of a constant is 1.
 //!
-//! DataFusion's is NULL where all values of the first argument are equal: `regr_r2(0.0, x)` of
-//! three different `x` is NULL, expected 1, as in PostgreSQL and DuckDB (seen in 55.2.0). There it
-//! becomes `CASE WHEN regr_syy(y, x) = 0 AND regr_sxx(y, x) > 0 THEN 1 ELSE regr_r2(y, x) END`.
+//! DataFusion returns NULL if all values of the first argument are equal. `regr_r2(0.0, x)` of
+//! three different `x` is NULL; it is 1 in PostgreSQL and DuckDB (seen in 55.2.0). The call becomes
+//! `CASE WHEN regr_syy(y, x) = 0 AND regr_sxx(y, x) > 0 THEN 1 ELSE regr_r2(y, x) END`.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{

@@ -1,9 +1,9 @@
-//! `s ~ '.*'` is NULL where s is, and a backslash in a pattern is no escape of LIKE's.
+//! `s ~ '.*'` is NULL if s is NULL, and a backslash in a pattern is not an escape of LIKE.
 //!
-//! DataFusion makes `s IS NOT NULL` of it, which is false for a NULL, and so `NOT (s ~ '.*')` finds what it must not
-//! ([#24379]). It makes a LIKE of patterns without operators, and forgets that LIKE reads backslashes: `s ~ 'a\\b'` finds
-//! 'ab' (docs/internals/upstream.md). Such patterns are put into brackets, which its optimizer does not look into. Seen in
-//! 55.2.0.
+//! DataFusion rewrites it to `s IS NOT NULL`, which is false for a NULL, so `NOT (s ~ '.*')`
+//! returns wrong rows ([#24379]). It rewrites patterns without operators to LIKE, and forgets that
+//! LIKE interprets backslashes: `s ~ 'a\\b'` finds 'ab' (docs/internals/upstream.md). Such patterns
+//! are put into parentheses, which its optimizer does not inspect. Seen in 55.2.0.
 //!
 //! [#24379]: https://github.com/apache/datafusion/issues/24379
 
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Rule};
 #[derive(Debug)]
 pub(super) struct RegularExpressions;
 
-/// Functions whose second argument is a regular expression.
+/// The functions whose second argument is a regular expression.
 const FUNCTIONS: [&str; 7] = [
     "regexp_like",
     "regexp_match",
@@ -60,7 +60,8 @@ impl AnalyzerRule for RegularExpressions {
     }
 }
 
-/// Refuses patterns that are none, before DataFusion's optimizer and Arrow's kernels do, each in its own words.
+/// Refuses invalid patterns before DataFusion's optimizer and Arrow's kernels do, whose messages
+/// differ.
 fn check(plan: &LogicalPlan) -> Result<()> {
     let mut bad = None;
     expressions::has(plan, |expr| {
@@ -77,13 +78,13 @@ fn check(plan: &LogicalPlan) -> Result<()> {
 pub(super) fn refused(pattern: &str, e: &regex::Error) -> Error {
     let why = match e {
         regex::Error::CompiledTooBig(_) => "it is too large when it is compiled".to_string(),
-        // The last line says what is wrong, those before show where.
+        // The last line contains the message, and the lines before it the position.
         other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_string(),
     };
     Error::new(ErrorKind::Data, format!("invalid regular expression {}: {why}", shown(pattern))).breaking(Rule::Pattern)
 }
 
-/// The pattern of an operator, or of one of these functions.
+/// Returns the pattern of an operator, or of one of these functions.
 fn pattern_of<'a>(expr: &'a Expr, functions: &[&str]) -> Option<&'a Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_match(*op) => Some(right),
@@ -92,7 +93,7 @@ fn pattern_of<'a>(expr: &'a Expr, functions: &[&str]) -> Option<&'a Expr> {
     }
 }
 
-/// The pattern that an expression should have instead of its own.
+/// Returns the pattern that replaces an expression's own.
 fn bracketed(expr: &Expr) -> Option<Expr> {
     let pattern = pattern_of(expr, &FUNCTIONS[..1])?;
     let Expr::Literal(value, metadata) = pattern else { return None };

@@ -1,14 +1,15 @@
-//! What the error of planning says of the names in a statement, and another try with that.
+//! Learns about the names in a statement from the error of planning, and plans it again.
 //!
-//! A statement's tree does not say which columns a table has. Four things depend on it, and the error of a first try tells:
+//! A statement's tree does not contain the columns of a table. Four cases depend on them, and the
+//! error of a first attempt reveals them:
 //!
-//! - A name in an expression of ORDER BY that was taken for a column of FROM, see [`order_names`](super::order_names), and is none:
-//!   it is the name of an output column.
-//! - `SELECT *, 1 AS k`, where `*` has a `k`: the other one is `k_1`.
+//! - A name in an expression of ORDER BY that was taken for a column of FROM, but is that of an
+//!   output column: see [`order_names`](super::order_names).
+//! - `SELECT *, 1 AS k`, where `*` contains a `k`: the other one is `k_1`.
 //! - `u.id`, where a nearer table has a column `u`: see [`table_names`](super::table_names).
-//! - A name that is written in other letters than it has: see [`folded_names`](super::folded_names).
+//! - A name that is written in another case: see [`folded_names`](super::folded_names).
 //!
-//! Each try knows more than the one before, so that there are no more tries than names.
+//! Each attempt knows more names than the one before, so there are no more attempts than names.
 
 use std::collections::HashSet;
 
@@ -16,19 +17,20 @@ use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Sql};
 
-/// What is known of the names in a statement.
+/// The known facts about the names in a statement.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Names of output columns that FROM has no column of.
+    /// Names of output columns that FROM lacks.
     pub outputs: HashSet<String>,
-    /// Names that `*` has a column of.
+    /// Names of columns that `*` contains.
     pub in_star: HashSet<String>,
-    /// Names of tables that something nearer has a column of.
+    /// Names of tables that are also names of a nearer column.
     pub tables: HashSet<String>,
 }
 
 impl Hints {
-    /// Whether an error says something new. `taken`: the names that were taken for columns of FROM.
+    /// Learns from an error. Returns whether it tells something new. `taken` holds the names that
+    /// were taken for columns of FROM.
     pub(super) fn learn(&mut self, error: &DataFusionError, taken: &HashSet<String>) -> bool {
         let known = self.len();
         match error.find_root() {
@@ -57,7 +59,7 @@ impl Hints {
     }
 }
 
-/// The table of a column that was not found, if something else is called so.
+/// Returns the table of a column that was not found, if a column has the table's name.
 fn hidden_table(column: &Column, known: &[Column]) -> Option<String> {
     let table = column.relation.as_ref()?.table();
     let is_table = |known: &Column| known.relation.as_ref().is_some_and(|relation| relation.table() == table);
@@ -65,7 +67,8 @@ fn hidden_table(column: &Column, known: &[Column]) -> Option<String> {
     is_hidden.then(|| table.to_string())
 }
 
-/// Whether a statement may be tried again: rows that are written out are many, and have no names.
+/// Returns whether a statement may be planned again. Literal rows are excluded: they are many, and
+/// contain no names.
 pub(super) fn may_be_repeated(statement: &Statement) -> bool {
     match statement {
         Statement::Statement(sql) => match sql.as_ref() {

@@ -1,10 +1,11 @@
 //! `avg()` of decimals is rounded half away from zero.
 //!
-//! DataFusion cuts the digits off that the result has no room for: the average of 1, 1 and 0 is 0.66666. It also scales
-//! the sum up in a type that may have no room for that ("Arithmetic Overflow in AvgAccumulator",
-//! [#24369](https://github.com/apache/datafusion/issues/24369)), and four digits more than 38 have none in the result.
-//! Its accumulators add up; the quotient is taken here, in 256 bits. The average of a DECIMAL of 35 digits or more is a
-//! DECIMAL of up to 42. Seen in 55.2.0; see docs/internals/upstream.md.
+//! DataFusion truncates the digits that the result cannot hold: the average of 1, 1 and 0 is
+//! 0.66666. It also scales the sum up in a type that may overflow ("Arithmetic Overflow in
+//! AvgAccumulator", [#24369](https://github.com/apache/datafusion/issues/24369)). Four digits more
+//! than 38 do not fit the result. DataFusion's accumulators compute the sum; this module computes
+//! the quotient in 256 bits. The average of a DECIMAL of 35 digits or more is a DECIMAL of up to
+//! 42. Seen in 55.2.0; see docs/internals/upstream.md.
 
 use std::sync::Arc;
 
@@ -21,10 +22,11 @@ use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, EmitTo, GroupsAccu
 
 use super::checked_arithmetic::out_of_range;
 
-/// Digits that an average has more than its values.
+/// The number of digits that an average has more than its values.
 const MORE_DIGITS: u8 = 4;
 
-/// A sum over a count, with so many digits more, rounded half away from zero; `None` if 256 bits have no room for it.
+/// Returns a sum divided by a count, with `digits` more digits, rounded half away from zero.
+/// Returns `None` if it overflows 256 bits.
 pub(crate) fn average(sum: i256, count: i256, digits: u32) -> Option<i256> {
     let scaled = sum.checked_mul(i256::from_i128(10).checked_pow(digits)?)?;
     let (quotient, rest) = (scaled.checked_div(count)?, scaled.checked_rem(count)?);
@@ -92,7 +94,7 @@ impl AggregateUDFImpl for RoundedAverage {
     }
 }
 
-/// The call as DataFusion's accumulators know it: the type that they return is one of their own.
+/// Returns the call's arguments for DataFusion's accumulators, with a result type of their own.
 fn as_it_returns<'a>(args: &AccumulatorArgs<'a>, quotient: &Quotient) -> AccumulatorArgs<'a> {
     AccumulatorArgs {
         return_field: Arc::clone(&quotient.inner),
@@ -107,18 +109,18 @@ fn as_it_returns<'a>(args: &AccumulatorArgs<'a>, quotient: &Quotient) -> Accumul
     }
 }
 
-/// How an average is taken.
+/// The computation of an average.
 #[derive(Debug)]
 struct Quotient {
-    /// Digits that it has more than the sum.
+    /// The number of digits that it has more than the sum.
     digits: u32,
     to: DataType,
-    /// What DataFusion's average of the same values is.
+    /// The field of DataFusion's average of the same values.
     inner: FieldRef,
 }
 
 impl Quotient {
-    /// `None` if it is of no decimals.
+    /// Returns `None` unless the values and the average are decimals.
     fn of(args: &AccumulatorArgs) -> Result<Option<Self>> {
         let (Some(from), to) = (args.expr_fields.first(), args.return_field.data_type()) else { return Ok(None) };
         let (Some(from_scale), Some(scale)) = (scale_of(from.data_type()), scale_of(to)) else { return Ok(None) };
@@ -172,7 +174,7 @@ fn scale_of(data_type: &DataType) -> Option<i8> {
     }
 }
 
-/// The average of all rows, or of the rows of a window as it slides.
+/// The average of all rows, or of the rows of a sliding window.
 #[derive(Debug)]
 struct Rounded {
     inner: Box<dyn Accumulator>,
@@ -203,7 +205,7 @@ impl Accumulator for Rounded {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let (count, sum) = match self.inner.state()?.as_slice() {
             [count, sum] => (count.to_array()?, sum.to_array()?),
-            // Values that count once.
+            // The state of a DISTINCT average.
             [ScalarValue::List(values)] => {
                 let (mut sum, values) = (i256::ZERO, values.values());
                 let scale = scale_of(values.data_type()).unwrap_or(0);
@@ -226,7 +228,7 @@ impl Accumulator for Rounded {
     }
 }
 
-/// Averages of groups.
+/// The averages of groups.
 struct RoundedGroups {
     inner: Box<dyn GroupsAccumulator>,
     quotient: Quotient,

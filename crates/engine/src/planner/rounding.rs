@@ -1,14 +1,15 @@
-//! `round`, `trunc`, `floor` and `ceil`: one type, whenever it is asked for, and room for the digit that a carry needs.
+//! `round`, `trunc`, `floor` and `ceil` have one stable type, with a digit for a carry.
 //!
-//! DataFusion's `round(d, 2)` has the type of its constant, but type coercion puts a cast around that constant, and
-//! until it is folded again the type is another: `round(a.d, 2) = b.e` compares decimals of different scales, and finds
-//! nothing. `floor(-0.5)` is an error, because DECIMAL(1, 1) has no room for -1. `round(42.5e0, 400)` is NaN. Seen in
-//! 55.2.0; see docs/internals/upstream.md.
+//! The type of DataFusion's `round(d, 2)` depends on its constant. Type coercion puts a cast around
+//! that constant, and the type differs until the cast is folded. `round(a.d, 2) = b.e` compares
+//! decimals of different scales, and finds no rows. `floor(-0.5)` is an error, because DECIMAL(1,
+//! 1) cannot hold -1. `round(42.5e0, 400)` is NaN. Seen in 55.2.0; see docs/internals/upstream.md.
 //!
-//! A call on a decimal is settled before types are: the digits that are kept become part of the function. As in
-//! PostgreSQL and DuckDB the result has as many digits after the point as are asked for, if there were so many. Digits
-//! that differ from row to row leave the scale as it was. The result of doubles is DuckDB's: what cannot be scaled is
-//! left alone.
+//! A call on a decimal is settled before types are: the number of digits to keep becomes part of
+//! the function. As in PostgreSQL and DuckDB the result has the requested number of digits after
+//! the point, if the value has as many. A number of digits that differs from row to row leaves the
+//! scale unchanged. The result for doubles is DuckDB's: a value that cannot be scaled stays
+//! unchanged.
 
 use std::sync::Arc;
 
@@ -33,14 +34,14 @@ use datafusion::scalar::ScalarValue;
 use super::checked_arithmetic::out_of_range;
 use super::expressions;
 
-/// The functions, in place of DataFusion's.
+/// Returns the functions that replace DataFusion's.
 pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Kind::Round, Kind::Trunc, Kind::Floor, Kind::Ceil]
         .into_iter()
         .map(|kind| Arc::new(ScalarUDF::from(Rounding::new(kind, Places::AsCalled))))
 }
 
-/// Before DataFusion settles types.
+/// Runs before DataFusion settles types.
 #[derive(Debug)]
 pub(super) struct SettledRounding;
 
@@ -57,7 +58,7 @@ impl AnalyzerRule for SettledRounding {
     }
 }
 
-/// A call whose type is not settled, and its arguments.
+/// Returns a call whose type is not settled, and its arguments.
 fn unsettled(expr: &Expr) -> Option<(&Rounding, &Expr, &Expr)> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let rounding: &Rounding = call.func.inner().downcast_ref()?;
@@ -79,7 +80,7 @@ fn settle(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             ScalarUDF::from(settled).call(vec![value.clone()])
         }
         None => {
-            // Kept as it is: DataFusion would make an INTEGER of it, which not all are.
+            // It keeps its type: DataFusion would cast it to INTEGER, which not every value fits.
             let is_whole = expressions::type_of(places, schema).is_integer();
             let mut settled = Rounding::new(rounding.kind, Places::PerRow);
             if is_whole {
@@ -91,7 +92,7 @@ fn settle(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(settled)
 }
 
-/// The number that an expression is, whatever the row.
+/// Returns the number that an expression is in every row.
 fn constant(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Literal(value, _) if value.data_type().is_integer() => match value.cast_to(&DataType::Int64).ok()? {
@@ -141,14 +142,14 @@ impl Kind {
     }
 }
 
-/// The digits after the point that are kept; before it, if negative.
+/// The number of digits to keep after the point; before it, if negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Places {
-    /// The second argument, or 0, and the type is not settled.
+    /// The second argument, or 0. The type is not settled.
     AsCalled,
-    /// A number.
+    /// A constant.
     Constant(i64),
-    /// The second argument.
+    /// The second argument, which differs by row.
     PerRow,
 }
 
@@ -164,7 +165,7 @@ impl Rounding {
         Self { kind, places, signature: kind.datafusion().signature().clone() }
     }
 
-    /// The type for a decimal.
+    /// Returns the result type for a decimal.
     fn decimal(&self, data_type: &DataType, places: Option<i64>) -> Option<DataType> {
         let (precision, scale, most) = match data_type {
             DataType::Decimal128(precision, scale) => (*precision, *scale, Decimal128Type::MAX_PRECISION),
@@ -174,7 +175,7 @@ impl Rounding {
         let carried = if self.kind == Kind::Trunc { precision } else { (precision + 1).min(most) };
         let (precision, scale) = match places {
             Some(places) if places >= i64::from(scale) => (precision, scale),
-            // There is a digit less after the point than there was.
+            // The result has at least one digit less after the point, so a carry fits.
             Some(places) if scale > 0 => (precision, i8::try_from(places.max(0)).unwrap_or(scale)),
             _ => (carried, scale),
         };
@@ -196,7 +197,7 @@ impl Rounding {
         }
     }
 
-    /// The digits that are kept of each row; `None` if they are of no row.
+    /// Returns the number of digits to keep in each row.
     fn per_row(&self, args: &[ColumnarValue], rows: usize) -> Result<PerRow> {
         let constant = match self.places {
             Places::Constant(places) => places,
@@ -250,13 +251,13 @@ impl Rounding {
     }
 }
 
-/// The digits that are kept of the rows.
+/// The number of digits to keep in the rows.
 enum PerRow {
     All(i64),
     Each(PrimitiveArray<Int64Type>),
 }
 
-/// A decimal at another scale; `None` if it does not fit its integers.
+/// Returns a decimal at another scale, or `None` if it overflows its integer type.
 fn rounded<T: DecimalType>(
     kind: Kind,
     value: T::Native,
@@ -273,7 +274,7 @@ where
         return value.mul_checked(power(i64::from(to) - i64::from(from))?).ok();
     }
     let cut = i64::from(from).checked_sub(places).filter(|cut| *cut <= i64::from(precision));
-    // More digits than there are: even a half of that is more than there can be.
+    // The unit has more digits than the value: even its half is more than the value can be.
     let Some(cut) = cut else {
         return match kind {
             Kind::Floor if value.is_lt(zero) => T::Native::ONE.neg_checked().ok(),
@@ -385,7 +386,7 @@ impl ScalarUDFImpl for Rounding {
 }
 
 impl Rounding {
-    /// The call, as it was before the digits became part of it.
+    /// Returns the call as it was before the digits became part of it.
     fn written(&self, mut args: Vec<String>) -> String {
         if let Places::Constant(places) = self.places {
             args.push(places.to_string());

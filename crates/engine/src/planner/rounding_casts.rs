@@ -1,9 +1,11 @@
 //! `CAST(1.75 AS INTEGER)` is 2.
 //!
-//! Arrow cuts the fraction off; PostgreSQL, DuckDB and most others round: decimals half away from zero, floats half to
-//! even. Only casts that are written round. Those that settle types come later, and never make an integer of a fraction.
+//! Arrow truncates the fraction. PostgreSQL, DuckDB and most others round: decimals half away from
+//! zero, floats half to even. Only explicit casts round. Casts that settle types are added later,
+//! and never cast a fraction to an integer.
 //!
-//! `round(x)` of a double rounds half to even as well, as in PostgreSQL; of a decimal it rounds away from zero.
+//! `round(x)` of a double rounds half to even as well, as in PostgreSQL; of a decimal it rounds
+//! away from zero.
 
 use std::sync::Arc;
 
@@ -69,7 +71,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     };
     let rounded = match from {
         Ok(DataType::Decimal128(precision, scale)) if scale > 0 => {
-            // One digit more, for what 99.9 becomes.
+            // One digit more, for the carry of 99.9.
             let digits = (precision - scale.unsigned_abs() + 1).min(38);
             let whole = Field::new("", listed(DataType::Decimal128(digits, 0)), true);
             Some(Expr::Cast(Cast { expr: Box::new(value.clone()), field: whole.into() }))
@@ -89,7 +91,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if is_rewritten { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
-/// The rule runs again over a view's plan.
+/// Returns whether a value is rounded already: the rule runs again over a view's plan.
 fn is_rounded(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if call.func.inner().is::<RoundHalfEven>())
 }

@@ -1,11 +1,12 @@
-//! `FOR NO KEY UPDATE` as `FOR UPDATE`, `FOR KEY SHARE` as `FOR SHARE`, and `FOR UPDATE OF a, b` as `FOR UPDATE OF a`.
+//! Rewrites `FOR NO KEY UPDATE` to `FOR UPDATE`, `FOR KEY SHARE` to `FOR SHARE`, and `FOR UPDATE OF
+//! a, b` to `FOR UPDATE OF a`.
 //!
-//! The parser (sqlparser 0.62) knows `UPDATE`, `SHARE` and one table. A lock is wider than each of these: see
-//! `statement/locking.rs`.
+//! The parser (sqlparser 0.62) accepts `UPDATE`, `SHARE` and one table. Each rewritten lock is
+//! wider than the original: see `statement/locking.rs`.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// The tokens with clauses that the parser knows.
+/// Rewrites the tokens to clauses that the parser accepts.
 pub(super) fn plain(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
@@ -29,12 +30,12 @@ pub(super) fn plain(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// Whether a token is a word without quotes.
+/// Returns whether a token is a word without quotes.
 fn is(tokens: &[&Token], at: usize, word: &str) -> bool {
     matches!(tokens.get(at), Some(Token::Word(found)) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
 }
 
-/// Behind `a` or `public.a`.
+/// Returns the position after `a` or `public.a`.
 fn end_of_name(tokens: &[&Token], mut at: usize) -> usize {
     at += 1;
     while matches!(tokens.get(at), Some(Token::Period)) {

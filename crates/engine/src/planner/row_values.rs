@@ -1,10 +1,13 @@
-//! Rows beside rows: `(a, b) = (1, 2)`, `ROW(a, b) < (3, $1)`, `(a, b) IN ((1, 2), (3, 4))`, `(a, b) IN (SELECT x, y ..)`.
+//! Comparisons of rows: `(a, b) = (1, 2)`, `ROW(a, b) < (3, $1)`, `(a, b) IN ((1, 2), (3, 4))`,
+//! `(a, b) IN (SELECT x, y ..)`.
 //!
-//! They become what SQL says that they mean: each value beside its own; in an order, the first two that differ. DataFusion compares
-//! structs instead, of literals alone, in which NULL is equal to NULL and comes before or after everything.
+//! They are rewritten as SQL defines them: equality compares each pair of values, and an order
+//! compares the first pair that differs. DataFusion compares structs instead, and only literals;
+//! NULL is equal to NULL there and comes before or after all values.
 //!
-//! Rows of a subquery are looked for by EXISTS where a condition is asked whether it is true: there it is no matter that EXISTS
-//! says false where IN says NULL. Elsewhere [they are values](super::subqueries_as_values).
+//! A condition that is tested for truth searches the rows of a subquery by EXISTS. There it does
+//! not matter that EXISTS is false where IN is NULL. Elsewhere [they are
+//! values](super::subqueries_as_values).
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, JoinOperator,
@@ -14,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::correlated_subqueries::ROWS;
 use crate::identifiers::normal;
 
-/// Before what is within it.
+/// Rewrites the conditions of a SELECT before their parts.
 pub(super) fn rewrite_conditions(select: &mut Select) {
     for table in &mut select.from {
         for join in &mut table.joins {
@@ -28,7 +31,7 @@ pub(super) fn rewrite_conditions(select: &mut Select) {
     select.selection.iter_mut().chain(&mut select.having).for_each(look_for_rows);
 }
 
-/// In the parts of a condition that it holds with.
+/// Rewrites the parts of a condition that are tested for truth.
 fn look_for_rows(condition: &mut Expr) {
     let found = match condition {
         Expr::Nested(inner) => return look_for_rows(inner),
@@ -48,13 +51,14 @@ fn look_for_rows(condition: &mut Expr) {
     }
 }
 
-/// `EXISTS (SELECT 1 FROM (subquery) AS t(..) WHERE ..)`, of columns that nothing else is called.
+/// Builds `EXISTS (SELECT 1 FROM (subquery) AS t(..) WHERE ..)` with unique column names.
 fn found(row: &[Expr], subquery: &Query) -> Option<Expr> {
     let subquery = rows_where(row, &BinaryOperator::Eq, subquery, &|condition| condition)?;
     Some(Expr::Exists { subquery, negated: false })
 }
 
-/// `SELECT 1 FROM (subquery) AS t(..) WHERE ..`: the rows for which a comparison of `row` with them is what `is_so` makes of it.
+/// Builds `SELECT 1 FROM (subquery) AS t(..) WHERE ..`. `is_so` makes the condition from the
+/// comparison of `row` with the rows.
 pub(super) fn rows_where(
     row: &[Expr],
     op: &BinaryOperator,
@@ -106,7 +110,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 if *negated { between.map(not) } else { between }
             })
         }
-        // Neither is the other's opposite: a row with one NULL is neither.
+        // These are not opposites: both are false for a row with one NULL.
         Expr::IsNull(of) => row(of).and_then(|of| each(&of, Expr::IsNull)),
         Expr::IsNotNull(of) => row(of).and_then(|of| each(&of, Expr::IsNotNull)),
         Expr::IsDistinctFrom(left, right) => {
@@ -120,7 +124,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// The values of a row.
+/// Returns the values of a row.
 pub(crate) fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Tuple(values) => Some(values.clone()),
@@ -139,7 +143,7 @@ pub(crate) fn row(expr: &Expr) -> Option<Vec<Expr>> {
 }
 
 fn compared(left: &Expr, op: BinaryOperator, right: &Expr) -> Expr {
-    // A row within a row is a value, of which NULL is part.
+    // A row within a row is a value that may contain NULL.
     if let (BinaryOperator::Eq, Some(left), Some(right)) = (&op, row(left), row(right))
         && let Some(same) = same(&left, &right)
     {
@@ -148,13 +152,15 @@ fn compared(left: &Expr, op: BinaryOperator, right: &Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(nested(left.clone())), op, right: Box::new(nested(right.clone())) }
 }
 
-/// Rows of different lengths are left to whoever says so.
+/// Compares two rows for equality. Rows of different lengths are left to DataFusion, which refuses
+/// them.
 fn equal(left: &[Expr], right: &[Expr]) -> Option<Expr> {
     let equals = left.iter().zip(right).map(|(left, right)| compared(left, BinaryOperator::Eq, right));
     if left.len() == right.len() { joined(equals.collect(), &BinaryOperator::And) } else { None }
 }
 
-/// `a <= c AND (a < c OR (a = c AND ..))`: what comes first says what zone maps need to know, and NULL where it is not known.
+/// Builds `a <= c AND (a < c OR (a = c AND ..))`. The first condition serves zone maps, and is NULL
+/// if the order is unknown.
 fn ordered(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
     let (strict, loose) = match op {
         BinaryOperator::Lt | BinaryOperator::LtEq => (BinaryOperator::Lt, BinaryOperator::LtEq),
@@ -184,7 +190,7 @@ fn each(row: &[Expr], is: fn(Box<Expr>) -> Expr) -> Option<Expr> {
     joined(row.iter().map(|value| is(Box::new(nested(value.clone())))).collect(), &BinaryOperator::And)
 }
 
-/// Halves of halves: a list of thousands is no tree as deep.
+/// Joins conditions to a tree of logarithmic depth.
 fn joined(mut exprs: Vec<Expr>, op: &BinaryOperator) -> Option<Expr> {
     if exprs.len() < 2 {
         return exprs.pop().map(nested);
@@ -237,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn null_is_not_known_to_be_equal() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (expr, answer) in [
             ("(1, 2) IN ((1, 2), (3, 4))", "true"),
             ("(1, NULL) IN ((1, 2))", "NULL"),
@@ -260,7 +266,7 @@ mod tests {
             ("(1, NULL) IS NOT DISTINCT FROM (1, NULL)", "true"),
             ("(1, NULL) IS DISTINCT FROM (1, 2)", "true"),
             ("((1, 2), 3) = ((1, 2), 3)", "true"),
-            // Rows as values, and within rows: there NULL is NULL.
+            // For rows as values, and within rows, NULL equals NULL.
             ("CASE (1, 2) WHEN (1, 3) THEN 'a' WHEN (1, 2) THEN 'b' END", "b"),
             ("(1, (2, NULL)) = (1, (2, NULL))", "true"),
             ("(1, (2, NULL)) = (1, (3, NULL))", "false"),

@@ -1,9 +1,12 @@
-//! `FROM t, neighbours(t.x, 'points') AS n`: a function of somebody's that [returns rows](crate::functions) where a table may be.
+//! `FROM t, neighbours(t.x, 'points') AS n`: a user's function that [returns
+//! rows](crate::functions) in place of a table.
 //!
-//! To DataFusion it is a scalar function whose value is an array of structs. What it gets is a query of the array's items:
-//! `LATERAL (SELECT r['id'] AS id, r['d'] AS d FROM (SELECT unnest(neighbours(t.x, 'points')) AS r) AS ..) AS n`; LATERAL only if
-//! a column is among the arguments. What stands first is not, whoever has written it: there is nothing before it, and a column of
-//! a query around is one of a subquery as any other, which DataFusion does not see behind LATERAL.
+//! To DataFusion it is a scalar function whose value is an array of structs. DataFusion receives a
+//! query of the array's items: `LATERAL (SELECT r['id'] AS id, r['d'] AS d FROM (SELECT
+//! unnest(neighbours(t.x, 'points')) AS r) AS ..) AS n`. LATERAL is added only if an argument
+//! contains a column. The first table in FROM is never LATERAL, even if the user wrote it: no table
+//! precedes it. A column of an outer query is an ordinary outer column of a subquery, which
+//! DataFusion does not resolve behind LATERAL.
 
 use std::ops::ControlFlow;
 
@@ -19,10 +22,10 @@ use crate::functions::columns_of_rows;
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result};
 
-/// Puts queries in the place of such functions.
+/// Replaces such functions by queries.
 ///
 /// # Errors
-/// Arguments with names, which are none of these functions'.
+/// Fails if an argument has a name, which these functions do not accept.
 pub(super) fn rewrite(statement: &mut Statement, state: &SessionState) -> Result<()> {
     match visit_statement(statement, &mut Rows { state }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -37,7 +40,7 @@ struct Rows<'a> {
 impl VisitorMut for Rows<'_> {
     type Break = Error;
 
-    // Behind what is inside of it: arguments may have queries of their own.
+    // This runs after the table's parts: arguments may contain queries.
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Error> {
         match self.replaced(table) {
             Ok(Some(query)) => *table = query,
@@ -48,7 +51,7 @@ impl VisitorMut for Rows<'_> {
     }
 }
 
-/// What stands first has nothing before it.
+/// Removes LATERAL from the first table, which no table precedes.
 pub(super) fn first_is_alone(select: &mut Select) {
     if let Some(TableWithJoins { relation: TableFactor::Derived { lateral, .. }, .. }) = select.from.first_mut() {
         *lateral = false;
@@ -92,7 +95,7 @@ impl Rows<'_> {
     }
 }
 
-/// The rows of a call.
+/// Builds the query of a call's rows.
 fn query(function: &str, columns: &[String], args: &[FunctionArg]) -> Result<Box<Query>> {
     let quoted = |name: &str| Ident::with_quote('"', name).to_string();
     let columns = columns.iter().map(|name| format!("r['{}'] AS {}", name.replace('\'', "''"), quoted(name)));
@@ -104,7 +107,7 @@ fn query(function: &str, columns: &[String], args: &[FunctionArg]) -> Result<Box
     Ok(query)
 }
 
-/// Gives a call its arguments.
+/// A visitor that inserts the arguments of a call.
 struct Arguments<'a> {
     name: ObjectName,
     args: &'a [FunctionArg],
@@ -129,7 +132,7 @@ impl VisitorMut for Arguments<'_> {
     }
 }
 
-/// Whether an argument or an expression names a column.
+/// Returns whether an argument or an expression names a column.
 pub(super) fn has_column(of: &impl datafusion::sql::sqlparser::ast::Visit) -> bool {
     let looked = visit_expressions(of, |expr| match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),

@@ -1,10 +1,10 @@
-//! Aggregates and groups that DataFusion would give the same name.
+//! Aggregates and groups to which DataFusion would give the same name.
 //!
-//! It names them by the expression without its parentheses and casts, and keeps columns apart by name: it refuses
-//! `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b + c)`, `GROUP BY t, t::date` and
-//! `GROUP BY CAST(t AS DATE), CAST(t AS TIME)`.
-//! Where that happens, what was written is put into the expression, as a condition that is always true and that the
-//! simplifier takes out: `CASE WHEN 'CAST(x AS DOUBLE)' IS NOT NULL THEN CAST(x AS DOUBLE) END`.
+//! DataFusion names them by the expression without its parentheses and casts, and distinguishes
+//! columns by name. It refuses `sum(x), sum(CAST(x AS DOUBLE))`, `sum(a * (b + c)), sum(a * b +
+//! c)`, `GROUP BY t, t::date` and `GROUP BY CAST(t AS DATE), CAST(t AS TIME)`. In such a case the
+//! original text becomes part of the expression: `CASE WHEN 'CAST(x AS DOUBLE)' IS NOT NULL THEN
+//! CAST(x AS DOUBLE) END`. The condition is always true, and the simplifier removes it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -20,14 +20,15 @@ use datafusion::sql::sqlparser::ast::{
 use super::functions;
 use crate::identifiers::normal;
 
-/// The query's own SELECT with its ORDER BY.
+/// Rewrites the SELECT of a query with its ORDER BY.
 pub(super) fn rewrite_query(query: &mut Query) {
     if let SetExpr::Select(select) = query.body.as_mut() {
         tell_apart(select, query.order_by.as_mut());
     }
 }
 
-/// A SELECT on one side of a set operation, or one that `rewrite_query` had already.
+/// Rewrites a SELECT on one side of a set operation. Does not change one that `rewrite_query` has
+/// rewritten.
 pub(super) fn rewrite(select: &mut Select) {
     tell_apart(select, None);
 }
@@ -61,9 +62,9 @@ fn tell_apart(select: &mut Select, mut order: Option<&mut OrderBy>) {
     });
 }
 
-/// An expression in words.
+/// The names of an expression.
 struct Names {
-    /// As DataFusion's name for it goes: without parentheses and casts.
+    /// DataFusion's name: without parentheses and casts.
     bare: String,
     written: String,
 }
@@ -99,7 +100,7 @@ impl Names {
     }
 }
 
-/// Takes the table off a column, or off one that is cast: `t.a` and `a` are one column.
+/// Removes the table of a column, also below a cast: `t.a` and `a` are one column.
 fn without_table(expr: &mut Expr) {
     match expr {
         Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => without_table(inner),
@@ -112,7 +113,7 @@ fn without_table(expr: &mut Expr) {
     }
 }
 
-/// The keys of grouping sets.
+/// Returns the keys of grouping sets.
 fn keys(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Tuple(inner) => inner.iter().flat_map(keys).collect(),
@@ -123,7 +124,8 @@ fn keys(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The keys of GROUP BY, with numbers and aliases looked up: first the columns, which keep their names.
+/// Returns the names of the keys of GROUP BY, with numbers and aliases resolved. Columns come
+/// first, so that they keep their names.
 fn groups(select: &Select) -> Vec<Names> {
     let output = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),
@@ -164,11 +166,11 @@ fn has_value(expr: &Expr) -> bool {
     found.is_break()
 }
 
-/// What an aggregate or window function is of: its first argument.
+/// Returns the first argument of an aggregate or window function.
 fn value(expr: &mut Expr) -> Option<&mut Expr> {
     let Expr::Function(Function { name, args, over, within_group, .. }) = expr else { return None };
     let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return None };
-    // Of `percentile_cont(0.5) WITHIN GROUP (..)` the argument must stay a literal.
+    // The argument of `percentile_cont(0.5) WITHIN GROUP (..)` must stay a literal.
     if !within_group.is_empty() || !(over.is_some() || AGGREGATES.contains(functions::meant(&normal(name)))) {
         return None;
     }
@@ -181,7 +183,7 @@ fn value(expr: &mut Expr) -> Option<&mut Expr> {
     }
 }
 
-/// Whether a function of that name is an aggregate.
+/// Returns whether a function of that name is an aggregate.
 pub(super) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.contains(functions::meant(name))
 }
@@ -203,7 +205,7 @@ fn mark(expr: &mut Expr, written: String) {
     };
 }
 
-/// Every expression that is planned over the groups, innermost first.
+/// Calls `act` on every expression that is planned over the groups, innermost first.
 fn for_each(select: &mut Select, order: Option<&mut OrderBy>, act: &mut dyn FnMut(&mut Expr)) {
     let mut visit = |expr: &mut Expr| {
         let _ = visit_expressions_mut(expr, |expr| {

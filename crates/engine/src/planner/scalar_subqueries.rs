@@ -1,10 +1,10 @@
-//! A scalar subquery without rows is NULL, also where its column cannot be.
+//! A scalar subquery without rows is NULL, even if its column cannot be.
 //!
-//! DataFusion takes the column's word for it: over a NOT NULL column `(SELECT k FROM t WHERE FALSE) IS NULL` is
-//! simplified to FALSE, and selecting the subquery fails on the NULL. So the column of such a subquery goes through a
-//! function that gives back what it gets and promises nothing. So does the subquery itself: its
-//! column may be simplified to a literal, and a correlated one becomes an outer join. An aggregate of
-//! all rows has its one row anyway.
+//! DataFusion relies on the column's nullability. Over a NOT NULL column `(SELECT k FROM t WHERE
+//! FALSE) IS NULL` is simplified to FALSE, and selecting the subquery fails on the NULL. So the
+//! column of such a subquery goes through a function that returns its argument and declares it
+//! nullable. So does the subquery itself: its column may be simplified to a literal, and a
+//! correlated subquery becomes an outer join. An aggregate of all rows always has one row.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -26,7 +26,8 @@ impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let rewritten = expressions::rewritten(node, rewrite)?;
-            // Changed or not: an input may hold NULLs now.
+            // The schema is recomputed even if this node did not change: an input may contain NULLs
+            // now.
             Ok(Transformed::yes(rewritten.data.recompute_schema()?))
         });
         Ok(rewritten?.data)
@@ -71,7 +72,7 @@ fn has_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Its argument, as a column that may hold NULLs.
+/// A function that returns its argument as a nullable column.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MaybeNull {
     signature: Signature,

@@ -1,16 +1,16 @@
-//! The columns that a name may mean, scope by scope.
+//! The columns that a name may refer to, scope by scope.
 //!
-//! A scope has the tables of one FROM. Around it is the scope of the query that contains the query.
-//! The nearest scope that has a name decides: if two of its tables have the name, it is ambiguous,
-//! whatever the scopes further out have. DataFusion goes on to those, so that
+//! A scope contains the tables of one FROM. It is nested in the scope of the outer query. The
+//! nearest scope that contains a name decides: if two of its tables have the name, it is ambiguous,
+//! whatever the outer scopes contain. DataFusion continues with those, so that
 //!
 //! ```sql
 //! SELECT * FROM z WHERE EXISTS (SELECT 1 FROM t, u WHERE id = 1)
 //! ```
 //!
-//! is about `z.id` where `t` and `u` have an `id` each. In a scope, a column of exactly the name
-//! comes before one of the same letters. USING and NATURAL JOIN merge columns into one, of a table
-//! that [`using_joins`] names.
+//! refers to `z.id` if `t` and `u` have an `id` each. In a scope, an exact match of the name takes
+//! precedence over a match that ignores case. USING and NATURAL JOIN merge columns into one, of a
+//! table that [`using_joins`] names.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,16 +26,18 @@ use crate::{Error, ErrorKind, Object, Result};
 /// A table in FROM.
 #[derive(Clone)]
 pub(super) struct Relation {
+    /// The name or alias, if it has one.
     pub name: Option<String>,
-    /// The schemas that may be written before the name: none before that of a subquery.
+    /// The schemas that may qualify the name. Empty for a subquery.
     pub schemas: Vec<String>,
+    /// The names of its columns.
     pub columns: Vec<String>,
-    /// Whether it has no other columns.
+    /// True if it has no other columns.
     pub is_whole: bool,
 }
 
 impl Relation {
-    /// Whether a column has a name: exactly, or without quotes in other letters.
+    /// Returns whether it has a column of the name. Without quotes the case is ignored.
     pub fn has(&self, name: &Ident) -> bool {
         let wanted = normal(name);
         let is_same = |own: &String| *own == wanted || name.quote_style.is_none() && own.to_lowercase() == wanted;
@@ -46,34 +48,37 @@ impl Relation {
 /// A column that a join merges.
 struct Merged {
     name: String,
-    /// The places of the tables that have it.
+    /// The indices of the tables that have it.
     of: Vec<usize>,
-    /// Whether DataFusion merges it, by taking the left side's.
+    /// True if DataFusion merges it by taking the left side's column.
     is_left: bool,
 }
 
 /// The names that a query's expressions may use.
 #[derive(Default)]
 pub(super) struct Scope<'a> {
+    /// The tables of FROM.
     pub relations: Vec<Relation>,
     merged: Vec<Merged>,
-    /// The place of the first table that can be named: a condition of a join does not see the tables before the join.
+    /// The index of the first visible table. A join condition does not see the tables before the
+    /// join.
     pub first: usize,
-    /// The names that the query gives.
+    /// The names that the query returns.
     pub outputs: Outputs,
-    /// Whether a name is of what the query returns, if that has it: in ORDER BY.
+    /// True in ORDER BY, where a name refers to an output column if there is one.
     pub is_of_order: bool,
+    /// The scope of the outer query.
     pub around: Option<&'a Scope<'a>>,
 }
 
 /// The columns that a query returns.
 #[derive(Clone)]
 pub(super) struct Outputs {
-    /// The names.
+    /// The names of the columns.
     pub names: Vec<String>,
-    /// The column's words behind the name of a single item; none behind a value.
+    /// The parts of a column's name by the name of its item. Empty for a value.
     pub items: HashMap<String, Vec<String>>,
-    /// Whether it returns nothing else.
+    /// True if the query returns no other columns.
     pub is_whole: bool,
 }
 
@@ -84,45 +89,49 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    /// Of columns of these names.
+    /// Returns outputs with columns of these names.
     pub fn of(names: Vec<String>) -> Self {
         Self { names, ..Self::default() }
     }
 
+    /// Returns outputs of which no columns are known.
     pub fn unknown() -> Self {
         Self { is_whole: false, ..Self::default() }
     }
 
-    /// Adds an item, and the words that it is if it is a column.
+    /// Adds an item. `column` holds the parts of its name if it is a column.
     pub fn add(&mut self, name: String, column: Vec<String>) {
         self.names.push(name.clone());
         self.items.entry(name).or_insert(column);
     }
 }
 
-/// How names are looked up.
+/// The stage at which names are looked up.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum LookUp {
-    /// Before planning: names of queries within queries, as far as scopes are known.
+    /// Before planning: names of nested queries, if their scopes are known.
     Nearest,
     /// After planning has failed: all names.
     Anything,
 }
 
 impl<'a> Scope<'a> {
+    /// Creates an empty scope.
     pub fn new(around: Option<&'a Scope<'a>>) -> Self {
         Self { around, ..Self::default() }
     }
 
-    /// Of a query of which no table can be named.
+    /// Creates a scope without tables.
     pub fn returning(outputs: Outputs, around: Option<&'a Scope<'a>>) -> Self {
         Self { outputs, ..Self::new(around) }
     }
 
+    /// Creates a scope of one table.
     pub fn of(relation: Relation) -> Self {
         Self { relations: vec![relation], ..Self::default() }
     }
 
+    /// Returns the columns of the visible tables.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.relations.iter().skip(self.first).flat_map(|relation| &relation.columns)
     }
@@ -137,8 +146,9 @@ impl<'a> Scope<'a> {
         }));
     }
 
-    /// Merges columns of `sides`, the tables of a join, of which those from `place` on are the right side. `using`: the names;
-    /// otherwise all that both sides have. The right side's columns get the names that the left side has for them.
+    /// Merges columns of a join. `sides` are its tables, of which those from `place` on are the
+    /// right side. `using` holds the names; without it, all common names are merged. The right
+    /// side's columns get the names of the left side's.
     pub fn merge(&mut self, sides: Range<usize>, place: usize, using: Option<&[Ident]>, is_left: bool) {
         let (left, right) = self.relations[sides.clone()].split_at_mut(place - sides.start);
         let (in_left, in_right) = (spellings(left), spellings(right));
@@ -167,12 +177,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The scope, and those around it, from the nearest on.
+    /// Returns the scope and those around it, nearest first.
     fn and_around(&self) -> impl Iterator<Item = &Scope<'a>> {
         std::iter::successors(Some(self), |scope| scope.around)
     }
 
-    /// The nearest table of a name.
+    /// Returns the nearest table of a name.
     pub fn relation(&self, name: &Ident) -> Option<&Relation> {
         self.own_relation(name).or_else(|| self.around.and_then(|around| around.relation(name)))
     }
@@ -186,10 +196,11 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// Whether the nearest table of a name has a column. DataFusion looks for one that has it.
+    /// Checks that the nearest table of a name has a column. DataFusion searches for one that has
+    /// it.
     ///
-    /// # Errors
-    /// It does not, as far as its columns are known, and a table of that name further out has it.
+    /// # Errors Fails if the nearest table is known to lack the column, and a table of that name in
+    /// an outer scope has it.
     pub fn check_is_nearest(&self, table: &Ident, column: &Ident) -> Result<()> {
         let has = |relation: &Relation| {
             relation.columns.iter().any(|own| own.to_lowercase() == normal(column).to_lowercase())
@@ -205,10 +216,11 @@ impl<'a> Scope<'a> {
         Err(error.with_hint(format!("a table around the subquery is called {} as well", normal(table))))
     }
 
-    /// The words of the column that a name means, if it has to be written in another way: the name, before it mostly none.
+    /// Returns the parts of the column to which a name refers, if it must be written differently.
+    /// Usually the column has no qualifier.
     ///
     /// # Errors
-    /// Two columns of the nearest scope that has the name.
+    /// Fails if the nearest scope that has the name has two such columns.
     pub fn column(&self, name: &Ident, look_up: LookUp) -> Result<Option<Vec<String>>> {
         for scope in self.and_around() {
             if let Some(column) = scope.spelling(name)? {
@@ -216,7 +228,7 @@ impl<'a> Scope<'a> {
                 let meant = scope.told_apart(&column, look_up)?;
                 return Ok(meant.or_else(|| (!is_written).then(|| vec![column])));
             }
-            // A column that is not known may have the name.
+            // An unknown column may have the name.
             if look_up == LookUp::Nearest && !scope.is_whole() {
                 break;
             }
@@ -224,7 +236,7 @@ impl<'a> Scope<'a> {
         Ok(None)
     }
 
-    /// Whether a column of this scope, or of those around, has a name.
+    /// Returns whether a column of this scope or of an outer one has a name.
     pub fn has(&self, name: &Ident) -> bool {
         self.and_around().any(|scope| scope.has_own(name))
     }
@@ -233,15 +245,15 @@ impl<'a> Scope<'a> {
         !matches!(self.spelling(name), Ok(None))
     }
 
-    /// Whether `schema.table.column` may be written of the nearest table of the name.
+    /// Checks that `schema.table.column` may qualify the nearest table of the name.
     ///
     /// # Errors
-    /// The table has another schema, or none, and `schema` is no table or column. DataFusion
-    /// compares the table's name alone.
+    /// Fails if the table has another schema, or none, and `schema` is neither a table nor a
+    /// column. DataFusion compares only the table's name.
     pub fn check_schema(&self, schema: &Ident, table: &Ident, column: &Ident) -> Result<()> {
         let Some(relation) = self.relation(table) else { return Ok(()) };
         let is_known = relation.schemas.contains(&normal(schema)) || self.relation(schema).is_some();
-        // The words may be fields of a column that is not known.
+        // The parts may be fields of an unknown column.
         if is_known || self.has(schema) || self.and_around().any(|scope| !scope.is_whole()) {
             return Ok(());
         }
@@ -249,7 +261,7 @@ impl<'a> Scope<'a> {
         Err(unknown_qualifier(&format!("{}.{}", normal(schema), normal(table)), &normal(column), tables))
     }
 
-    /// Whether a column, with its table or without, is of the scopes around.
+    /// Returns whether a column, with or without its table, belongs to the outer scopes.
     pub fn is_around(&self, column: &[Ident]) -> bool {
         let Some(around) = self.around else { return false };
         match column {
@@ -263,7 +275,8 @@ impl<'a> Scope<'a> {
         self.outputs.is_whole && self.relations.iter().skip(self.first).all(|relation| relation.is_whole)
     }
 
-    /// A name as the scope has it: exactly, or without quotes the only one of the same letters.
+    /// Returns the scope's spelling of a name: an exact match, or without quotes the only one that
+    /// ignores case.
     fn spelling(&self, name: &Ident) -> Result<Option<String>> {
         let names = || self.columns().chain(&self.outputs.names);
         let wanted = normal(name);
@@ -276,7 +289,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The words of a column that several tables have; `None` if its name is enough.
+    /// Returns the qualified parts of a column that several tables have, or `None` if its name
+    /// suffices.
     fn told_apart(&self, column: &String, look_up: LookUp) -> Result<Option<Vec<String>>> {
         match self.outputs.items.get(column).map(Vec::as_slice) {
             Some([]) => return Ok(None),
@@ -299,7 +313,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The one name of the same letters.
+/// Returns the only name that matches if case is ignored.
 pub(super) fn only(name: &str, mut same: Vec<String>, what: &str) -> Result<Option<String>> {
     same.sort_unstable();
     same.dedup();

@@ -1,17 +1,18 @@
-//! INTERSECT ALL and EXCEPT ALL count: a row that is three times on the left and twice on the right is twice in the one,
-//! once in the other.
+//! INTERSECT ALL and EXCEPT ALL count. If a row occurs three times on the left and twice on the
+//! right, the first returns it twice, the second once.
 //!
-//! DataFusion makes a semi or an anti join of them, which keeps a row as often as the left side has it, or not at all.
-//! Here the rows of each side are numbered among those that are the same, and joined with their numbers: the second 7
-//! meets the second 7. Those joins, and the ones without ALL, are the only ones that are null-safe when a statement has
-//! just been planned; without ALL the left side is distinct, and then counting changes nothing.
+//! DataFusion plans a semi or an anti join, which keeps a row as often as the left side has it, or
+//! not at all. Here the rows of each side are numbered among equal rows, and joined with their
+//! numbers: the second 7 matches the second 7. These joins, and those without ALL, are the only
+//! null-safe ones in a freshly planned statement. Without ALL the left side is distinct, and
+//! counting changes nothing.
 //!
-//! The columns of INTERSECT and EXCEPT have the type that both sides have together, as those of a
-//! UNION have. DataFusion 55.2 leaves them the type of the left side: `SELECT 3 EXCEPT SELECT 1.5`
-//! is an integer.
+//! The columns of INTERSECT and EXCEPT have the common type of both sides, like those of a UNION.
+//! DataFusion 55.2 keeps the type of the left side: `SELECT 3 EXCEPT SELECT 1.5` is an integer.
 //!
-//! The columns of a UNION are those of its parts by their places. Where only one part can have rows, DataFusion takes that one's by the
-//! names of the union, which are the first part's, without their tables: so all parts have these.
+//! The columns of a UNION correspond to those of its parts by position. If only one part can have
+//! rows, DataFusion replaces the union by it. It finds the columns by the names of the union, which
+//! are the first part's without their tables. So all parts get these names.
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ use datafusion::prelude::Expr;
 
 use super::{exact_comparisons, expressions, floats_beside_decimals};
 
-/// A row's number among those that are the same. The rule runs more than once.
+/// The names of a row's number among equal rows. They mark a join that is rewritten, because the
+/// rule runs more than once.
 const NUMBERS: [&str; 2] = ["number of a left row", "number of a right row"];
 
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl AnalyzerRule for SetOperations {
     }
 }
 
-/// A union of parts whose columns have the same names.
+/// Gives the columns of all parts of a union the same names.
 fn alike(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let names = Arc::clone(&union.schema);
     let mut has_other = false;
@@ -73,12 +75,12 @@ fn alike(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     Ok(if has_other { Transformed::yes(union) } else { Transformed::no(union) })
 }
 
-/// Such a join, with the columns of both sides of the types that they have together.
+/// Casts the columns of both sides of such a join to their common types.
 fn of_one_type(mut join: Join) -> Result<Transformed<Join>> {
     let types =
         |side: &LogicalPlan| side.schema().fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
     let common = types(&join.left).into_iter().zip(types(&join.right)).map(|(left, right)| {
-        // A string beside another type is settled where they are compared.
+        // A string beside another type is settled where the two are compared.
         let is_plain = |data_type: &DataType| data_type.is_numeric() || data_type.is_temporal();
         match left != right && is_plain(&left) && is_plain(&right) {
             true => exact_comparisons::common(&left, &right)
@@ -90,7 +92,7 @@ fn of_one_type(mut join: Join) -> Result<Transformed<Join>> {
     let common: Vec<Option<DataType>> = common.collect();
     let wanted = |place: usize, data_type: &DataType| common.get(place)?.clone().filter(|common| common != data_type);
     let cast = |side: &Arc<LogicalPlan>| match side.as_ref() {
-        // Rows that are made equal by their types are one.
+        // Rows that become equal by their types count once.
         LogicalPlan::Distinct(Distinct::All(input)) => Ok(expressions::cast_columns(input, wanted)?
             .map(|input| LogicalPlan::Distinct(Distinct::All(Arc::new(input))))),
         _ => expressions::cast_columns(side, wanted),
@@ -107,7 +109,7 @@ fn of_one_type(mut join: Join) -> Result<Transformed<Join>> {
     }
 }
 
-/// True for an INTERSECT or EXCEPT.
+/// Returns whether a join is an INTERSECT or EXCEPT.
 fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
@@ -145,7 +147,7 @@ fn numbered(plan: Arc<LogicalPlan>, name: &str) -> Result<LogicalPlan> {
     let same = plan.schema().iter().map(|(table, field)| {
         let column = Expr::Column(Column::new(table.cloned(), field.name()));
         match field.data_type() {
-            // PARTITION BY tells -0.0 and 0.0 apart, which the join does not.
+            // PARTITION BY distinguishes -0.0 from 0.0, and the join does not.
             DataType::Float32 | DataType::Float64 => {
                 let zero = lit(0.0_f64).cast_to(field.data_type(), plan.schema())?;
                 when(column.clone().eq(zero.clone()), zero).otherwise(column)

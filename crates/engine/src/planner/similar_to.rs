@@ -1,6 +1,7 @@
-//! `x SIMILAR TO 'a(b|c)%'`: a regular expression of the whole text, in which `%` and `_` stand for what they do in LIKE.
+//! `x SIMILAR TO 'a(b|c)%'`: a regular expression of the whole string, in which `%` and `_` have
+//! LIKE's meaning.
 //!
-//! DataFusion takes the pattern for a regular expression of a part of the text.
+//! DataFusion takes the pattern for a regular expression of a part of the string.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value};
 
@@ -27,7 +28,7 @@ mod tests {
 
     #[tokio::test]
     async fn patterns_are_of_the_whole_text() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (expr, answer) in [
             ("'abc' SIMILAR TO 'abc'", "true"),
             ("'abc' SIMILAR TO 'a'", "false"),

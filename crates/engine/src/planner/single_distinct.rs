@@ -1,8 +1,9 @@
 //! `count(DISTINCT a), sum(d)` sums once.
 //!
-//! DataFusion turns an aggregate with one DISTINCT argument into two, and sums the sums of the first in the second. With
-//! decimals each sum has ten digits more, so that the column is of another type than the plan around it says, and
-//! `HAVING sum(d) > 0` fails on comparing the two. Its rule counts only where the types stay.
+//! DataFusion splits an aggregate with one DISTINCT argument into two, and the second sums the sums
+//! of the first. With decimals each sum has ten digits more. The column's type then differs from
+//! the one in the plan around it, and the comparison in `HAVING sum(d) > 0` fails. DataFusion's
+//! rule applies only if the types stay.
 
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ mod tests {
                      FROM (VALUES (1, 2, 1.5), (1, 3, 2.5), (1, 3, -9.0), (2, 1, 1.0)) AS t(a, b, x)
                      GROUP BY a HAVING sum(x) > -8 ORDER BY a";
         assert_eq!(rows(query).await, ["1 2 -5.0 Decimal128(12, 1)", "2 1 1.0 Decimal128(12, 1)"]);
-        // Other types still go that way.
+        // The rule still applies to other types.
         let plan =
             rows("EXPLAIN SELECT count(DISTINCT b), sum(a) FROM (VALUES (1, 2), (2, 3)) AS t(a, b)").await.join("");
         assert!(plan.contains("AS alias1]]"), "{plan}");

@@ -1,8 +1,9 @@
 //! `sqrt(x)` of a REAL is a DOUBLE, as in PostgreSQL and DuckDB.
 //!
-//! DataFusion computes roots, logarithms, powers and angles of a REAL in single precision: `sqrt(2::REAL)` is 1.4142135. It has a
-//! logarithm of decimals for itself, with no room for the base where all 38 digits are behind the point; its result is a DOUBLE,
-//! and so is the decimal here.
+//! DataFusion computes roots, logarithms, powers and angles of a REAL in single precision:
+//! `sqrt(2::REAL)` is 1.4142135. It has a separate logarithm of decimals, which cannot represent
+//! the base if all 38 digits are behind the point. Its result is a DOUBLE, and so is the decimal
+//! here.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -14,7 +15,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 
-/// Before DataFusion settles types.
+/// Runs before DataFusion settles types.
 #[derive(Debug)]
 pub(super) struct SinglePrecision;
 
@@ -31,7 +32,7 @@ impl AnalyzerRule for SinglePrecision {
     }
 }
 
-/// Functions whose results are seldom exact.
+/// The functions whose results are seldom exact.
 const INEXACT: [&str; 24] = [
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "degrees", "exp", "ln",
     "log", "log10", "log2", "power", "radians", "sin", "sinh", "sqrt", "tan", "tanh",

@@ -1,24 +1,24 @@
-//! Aggregates of frames whose start moves, without taking away what has left.
+//! Aggregates of frames whose start moves, without subtracting the rows that have left.
 //!
 //! DataFusion updates one accumulator: it adds rows that enter a frame and subtracts those that
-//! leave it. One large value spoils all sums after it: `sum(x)` of 1, 2, 1e20, 3, 4 over two rows
-//! at a time ends with 0, expected 7; Infinity and NaN never leave, and a variance becomes
-//! negative. `bit_xor` of a frame of NULLs is 0, expected NULL. `bool_and` and `string_agg` are
-//! refused, for their accumulators cannot subtract (seen in 55.2.0).
+//! leave it. One large value spoils all later sums. `sum(x)` of 1, 2, 1e20, 3, 4 over two rows at a
+//! time ends with 0 instead of 7. Infinity and NaN never leave, and a variance becomes negative.
+//! `bit_xor` of a frame of NULLs is 0 instead of NULL. `bool_and` and `string_agg` are refused,
+//! because their accumulators cannot subtract (seen in 55.2.0).
 //!
-//! [`SlidingAggregates`] puts a function in place of each aggregate over a window, which differs in
-//! the accumulator of moving frames alone. Counts, extremes, and sums of integers and decimals keep
-//! DataFusion's: they subtract exactly. Others are computed from the rows of the frame, in one of
-//! three ways:
+//! [`SlidingAggregates`] replaces each aggregate over a window by a function that differs only in
+//! the accumulator of moving frames. Counts, extremes, and sums of integers and decimals keep
+//! DataFusion's accumulators, which subtract exactly. Others are computed from the rows of the
+//! frame, in one of three ways:
 //!
 //! - `sum` and `avg` of doubles by [two stacks](TwoStacks) of compensated sums;
 //! - aggregates whose state is a few numbers by two stacks of states, merged as between threads;
-//! - aggregates whose state grows with the rows, `string_agg` and `median`, [anew](Recomputed) for
+//! - aggregates whose state grows with the rows, `string_agg` and `median`, [again](Recomputed) for
 //!   each frame.
 //!
-//! Two stacks make a queue: rows enter the one, and leave the other, in which each entry holds the
-//! aggregate of itself and all rows behind it. A row moves from one to the other once, so that it
-//! costs a constant number of merges. Earlier rows are merged first.
+//! Two stacks form a queue: rows enter one and leave the other. Each entry of the second holds the
+//! aggregate of itself and all later rows. A row moves between the stacks once, so it costs a
+//! constant number of merges. Earlier rows are merged first.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl AnalyzerRule for SlidingAggregates {
     }
 }
 
-/// The function of an aggregate over a window, unless it slides already.
+/// Returns the function of an aggregate over a window, unless it slides already.
 fn aggregate(expr: &Expr) -> Option<&Arc<AggregateUDF>> {
     match expr {
         Expr::WindowFunction(call) => match &call.fun {
@@ -81,9 +81,9 @@ fn sliding(inner: &Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(Sliding { inner: Arc::clone(inner) }))
 }
 
-/// How the aggregate of a moving frame is computed.
+/// The method that computes the aggregate of a moving frame.
 enum Method {
-    /// By the function's own accumulator, which subtracts.
+    /// The function's own accumulator, which subtracts.
     Subtract,
     SumOfDoubles,
     AverageOfDoubles,
@@ -114,7 +114,7 @@ impl Method {
     }
 }
 
-/// Whether a state of this type is as large after many rows as after one.
+/// Returns whether a state of this type has a constant size.
 fn is_number(data_type: &DataType) -> bool {
     data_type.is_primitive() || *data_type == DataType::Boolean
 }
@@ -125,7 +125,7 @@ struct Sliding {
     inner: Arc<AggregateUDF>,
 }
 
-#[warn(clippy::missing_trait_methods)] // It delegates: a method that is left out would be another function's.
+#[warn(clippy::missing_trait_methods)] // An omitted method would not be the inner function's.
 impl AggregateUDFImpl for Sliding {
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let method = Method::of(&self.inner, &args)?;
@@ -139,7 +139,7 @@ impl AggregateUDFImpl for Sliding {
         })
     }
 
-    /// Rows of a window that is evaluated backwards come in the other order.
+    /// A window that is evaluated backwards delivers rows in reverse order.
     fn reverse_expr(&self) -> ReversedUDAF {
         match (self.inner.order_sensitivity(), self.inner.reverse_udf()) {
             (AggregateOrderSensitivity::Insensitive, ReversedUDAF::Reversed(other)) => {
@@ -267,7 +267,7 @@ impl AggregateUDFImpl for Sliding {
     }
 }
 
-/// The call of an aggregate, of which any number of accumulators are made.
+/// The call of an aggregate, which creates any number of accumulators.
 #[derive(Debug)]
 struct Call {
     function: Arc<AggregateUDF>,
@@ -338,12 +338,12 @@ impl Call {
 /// A queue of parts, with the aggregate of all of them.
 #[derive(Debug)]
 struct TwoStacks<P> {
-    /// Parts that have entered, the last one at the end.
+    /// The parts that have entered. The last one is at the end.
     entered: Vec<P>,
-    /// The aggregate of all that have entered.
+    /// The aggregate of all parts in `entered`.
     of_entered: Option<P>,
-    /// Aggregates of what leaves next and all behind it up to where the other stack begins, the
-    /// next one at the end.
+    /// For each part, the aggregate of it and all later parts of this stack. The next part to leave
+    /// is at the end.
     leaving: Vec<P>,
 }
 
@@ -378,7 +378,7 @@ impl<P: Clone> TwoStacks<P> {
         Ok(())
     }
 
-    /// Aggregates of the earlier and of the later parts.
+    /// Returns the aggregates of the earlier and of the later parts.
     fn halves(&self) -> (Option<&P>, Option<&P>) {
         (self.leaving.last(), self.of_entered.as_ref())
     }
@@ -388,7 +388,7 @@ impl<P: Clone> TwoStacks<P> {
     }
 }
 
-/// A sum of doubles and what its rounding has left out, and the number of values.
+/// A sum of doubles, its rounding error, and the number of values.
 #[derive(Clone, Copy, Debug)]
 struct Sum {
     sum: f64,
@@ -405,7 +405,7 @@ impl Sum {
         if !sum.is_finite() {
             return Self { sum, rest: 0.0, values };
         }
-        // What is lost of both: Knuth's two-sum.
+        // The rounding error of the addition: Knuth's two-sum.
         let of_other = sum - self.sum;
         let lost = (self.sum - (sum - of_other)) + (other.sum - of_other);
         Self { sum, rest: self.rest + other.rest + lost, values }
@@ -515,7 +515,7 @@ impl Accumulator for MergedStates {
     }
 }
 
-/// An aggregate that is computed anew for each frame.
+/// An aggregate that is recomputed for each frame.
 #[derive(Debug)]
 struct Recomputed {
     call: Call,

@@ -1,13 +1,13 @@
-//! Names of columns by their letters: `Id`, `ID` and `id` have the same.
+//! Names of columns that ignore case: `Id`, `ID` and `id` match.
 //!
-//! A join by USING or NATURAL JOIN finds a column of exactly the name first, and then the only one
-//! of the same letters.
+//! A join by USING or NATURAL JOIN prefers an exact match. Otherwise it finds the only column that
+//! matches if case is ignored.
 
 use std::collections::HashMap;
 
 /// The names of one side of a join.
 pub(super) struct Spellings<'n> {
-    /// In their order, each once.
+    /// The names in their order, without repetition.
     names: Vec<&'n str>,
     by_letters: HashMap<String, Vec<&'n str>>,
 }
@@ -27,8 +27,8 @@ impl<'n> FromIterator<&'n str> for Spellings<'n> {
 }
 
 impl<'n> Spellings<'n> {
-    /// The column that a name means, as it is written: exactly that one, or the only one of the
-    /// same letters.
+    /// Returns the column to which a name refers, as it is spelled: an exact match, or the only one
+    /// that matches if case is ignored.
     pub fn of(&self, name: &str) -> Option<&'n str> {
         let same = self.by_letters.get(&name.to_lowercase())?;
         match same.as_slice() {
@@ -37,8 +37,8 @@ impl<'n> Spellings<'n> {
         }
     }
 
-    /// The names that are also another side's, as each of both writes them. A column that a side
-    /// has exactly is no other's.
+    /// Returns the names that another side has as well, in the spelling of each side. A column that
+    /// a side has exactly matches no other.
     pub fn common<'m>(&self, others: &Spellings<'m>) -> Vec<(&'n str, &'m str)> {
         let pair = |name: &&'n str| {
             let other = others.of(name)?;

@@ -1,9 +1,10 @@
-//! `FLOAT` is DOUBLE and so is `FLOAT(25)` to `FLOAT(53)`, as in PostgreSQL; `FLOAT(24)` and less is REAL. `CHARACTER VARYING` and
-//! `CHARACTER` are VARCHAR. Timestamps: see [`timestamps`].
+//! `FLOAT` is DOUBLE, and so is `FLOAT(25)` to `FLOAT(53)`, as in PostgreSQL; `FLOAT(24)` and less
+//! is REAL. `CHARACTER VARYING` and `CHARACTER` are VARCHAR. Timestamps: see [`timestamps`].
 //!
-//! DataFusion makes REAL of all of them, so that `CREATE TABLE t (a FLOAT(53))`, as pandas and SQLAlchemy write it, lost digits:
-//! `SELECT CAST(1.23456789012345 AS FLOAT)` was 1.2345679. Seen in 55.2.0. DuckDB's FLOAT is REAL, too: the standard has as
-//! many bits as are asked for, and leaves their number open where none are.
+//! DataFusion maps all of them to REAL. `CREATE TABLE t (a FLOAT(53))`, as pandas and SQLAlchemy
+//! write it, then lost digits: `SELECT CAST(1.23456789012345 AS FLOAT)` was 1.2345679. Seen in
+//! 55.2.0. DuckDB's FLOAT is REAL, too. The standard grants as many bits as requested, and leaves
+//! their number open if none are.
 
 use std::sync::Arc;
 
@@ -15,9 +16,9 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo};
 use super::timestamps;
 use crate::{Error, ErrorKind};
 
-/// Bits of precision that a REAL has.
+/// The bits of precision of a REAL.
 const REAL_BITS: u64 = 24;
-/// Bits of precision that a DOUBLE has.
+/// The bits of precision of a DOUBLE.
 const DOUBLE_BITS: u64 = 53;
 
 #[derive(Debug)]
@@ -57,7 +58,7 @@ mod tests {
 
     #[tokio::test]
     async fn floats_have_the_bits_that_are_asked_for() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (sql_type, expected) in [
             ("FLOAT", "1.23456789012345"),
             ("FLOAT(53)", "1.23456789012345"),

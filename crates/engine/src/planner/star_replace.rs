@@ -1,15 +1,15 @@
-//! `SELECT * REPLACE (x + 1 AS x)`: the column that is replaced must be there.
+//! `SELECT * REPLACE (x + 1 AS x)`: the replaced column must exist.
 //!
-//! DataFusion takes all columns as they are where there is none of that name: `* REPLACE (x + 1 AS
-//! nosuch)` replaces nothing, expected is an error (seen in 55.2.0). So the value refers to the
-//! column that it replaces, in a condition that is always true and that the simplifier takes out.
+//! DataFusion keeps all columns if none has that name: `* REPLACE (x + 1 AS nosuch)` replaces
+//! nothing instead of failing (seen in 55.2.0). So the value refers to the column that it replaces,
+//! in a condition that is always true and that the simplifier removes.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     CaseWhen, Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SelectItemQualifiedWildcardKind,
 };
 
-/// Once: a second time changes nothing that is meant.
+/// Rewrites a SELECT. A second call does not change its meaning.
 pub(super) fn rewrite(select: &mut Select) {
     for item in &mut select.projection {
         let (table, options) = match item {

@@ -1,10 +1,13 @@
-//! `CAST(s AS type)` and `TRY_CAST` of strings go through the engine's [conversion](crate::convert), as all strings that become values do.
+//! `CAST(s AS type)` and `TRY_CAST` of strings go through the engine's
+//! [conversion](crate::convert), like all strings that become values.
 //!
-//! Arrow 59.3 reads strings otherwise: it makes an array of one item of a string, bytes of its letters, a month of the interval `1`,
-//! nanoseconds of the time `11`; it reads no `1e3` as DECIMAL and no time without seconds, cuts fractions, moves a TIMESTAMP by a zone
-//! behind it, and reads other strings in TRY_CAST than in CAST.
+//! Arrow 59.3 differs. It reads a string as an array of one item, or as the bytes of its
+//! characters. It reads the interval `1` as a month, and the time `11` as nanoseconds. It rejects
+//! `1e3` as a DECIMAL and a time without seconds. It truncates fractions, shifts a TIMESTAMP by a
+//! zone that follows it, and accepts other strings in TRY_CAST than in CAST.
 //!
-//! A literal is read when the statement is planned, so that an error shows it. `CAST('{1,2,NULL}' AS INTEGER[])` is an array of three.
+//! A literal is converted when the statement is planned, so that an error shows it.
+//! `CAST('{1,2,NULL}' AS INTEGER[])` is an array of three.
 
 use std::sync::Arc;
 
@@ -27,7 +30,7 @@ use crate::pg_types::array_text;
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
-/// After DataFusion has settled types: a literal beside a column is cast to its type.
+/// Runs after DataFusion has settled types: a literal beside a column is cast to its type.
 #[derive(Debug)]
 pub(super) struct StringCasts;
 
@@ -46,7 +49,7 @@ impl AnalyzerRule for StringCasts {
     }
 }
 
-/// Whether strings are read as values of a type here, or as arrays of them.
+/// Returns whether strings are converted here to values of a type, or to arrays of them.
 fn is_read(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item) => is_read(item.data_type()) || item.data_type().is_string(),
@@ -54,7 +57,7 @@ fn is_read(data_type: &DataType) -> bool {
     }
 }
 
-/// Whether values are strings, or arrays of them where the target is one.
+/// Returns whether values are strings, or arrays of strings if the target is an array.
 fn is_of_strings(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::List(from), DataType::List(to)) => {
@@ -81,7 +84,7 @@ fn rewrite(expr: Expr, schema: &DFSchema, zone: Zone) -> Result<Transformed<Expr
     Ok(Transformed::yes(read))
 }
 
-/// The values that strings are.
+/// A function that converts strings to values.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ReadStrings {
     target: DataType,
@@ -100,10 +103,10 @@ impl ReadStrings {
         }
     }
 
-    /// `{1,2,NULL}`
+    /// Converts `{1,2,NULL}`.
     fn arrays(&self, strings: &ArrayRef, item: &FieldRef, zone: Zone) -> Result<ArrayRef> {
         let is_nested = matches!(item.data_type(), DataType::List(_));
-        // An item that is none makes the array none.
+        // An invalid item invalidates the array.
         let strict = Self { target: DataType::Null, on_error: OnError::Fail };
         let one = |text: &str| -> Result<ArrayRef> {
             let items = array_text::items(text, is_nested).ok_or_else(|| malformed(text))?;
@@ -145,7 +148,8 @@ impl Kernel for ReadStrings {
     }
 }
 
-/// The lists with their items converted. Items that belong to another row, or to NULL, are left out: they may be anything.
+/// Converts the items of lists. Items that belong to no row or to NULL are omitted: they may be
+/// invalid.
 pub(super) fn with_items(
     lists: &ListArray,
     item: &FieldRef,
@@ -157,7 +161,7 @@ pub(super) fn with_items(
     Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, nulls)?))
 }
 
-/// Lists of which no item is left that belongs to another row, or to NULL.
+/// Removes the items of lists that belong to no row or to NULL.
 fn own_items(lists: &ListArray) -> Result<ListArray> {
     let (first, last) = (lists.value_offsets().first(), lists.value_offsets().last());
     let are_all = first == Some(&0) && last.is_some_and(|last| usize::try_from(*last) == Ok(lists.values().len()));

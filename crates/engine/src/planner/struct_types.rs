@@ -1,15 +1,16 @@
 //! `STRUCT(a INTEGER, b VARCHAR)` after `::`, or within a CAST, is `STRUCT<a INTEGER, b VARCHAR>`.
 //!
-//! The parser takes the parentheses, which are DuckDB's and the way in which this database shows such a type, in
-//! DuckDB's dialect alone. Elsewhere `STRUCT(` is a call of the function of that name.
+//! The parentheses are DuckDB's, and this database displays such a type with them. The parser
+//! accepts them only in DuckDB's dialect. Elsewhere `STRUCT(` is a call of the function of that
+//! name.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// The tokens, with the brackets that the parser takes around the fields of a type.
+/// Replaces the parentheses around the fields of a type by the brackets that the parser accepts.
 pub(super) fn complete(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut is_type = false;
-    // Of each open parenthesis, whether the fields of a type are within.
+    // For each open parenthesis, whether it contains the fields of a type.
     let mut open: Vec<bool> = Vec::new();
     let mut before: Option<Token> = None;
     for token in &mut tokens {

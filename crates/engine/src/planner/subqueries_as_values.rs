@@ -1,20 +1,26 @@
-//! `SELECT EXISTS (SELECT ..)`, `SELECT CASE WHEN x IN (SELECT ..) THEN ..`: whether there are rows, as a value.
+//! `SELECT EXISTS (SELECT ..)`, `SELECT CASE WHEN x IN (SELECT ..) THEN ..`: subquery conditions as
+//! values.
 //!
-//! DataFusion knows both as conditions, which it makes joins of. As values they count rows:
+//! DataFusion supports both as conditions, of which it makes joins. As values they count rows:
 //!
 //! ```text
-//! EXISTS (SELECT .. WHERE c)     (SELECT count(*) .. WHERE c) > 0
-//! x IN (SELECT y ..)             CASE WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v = x) > 0 THEN TRUE
-//!                                     WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v IS NULL) > 0 THEN NULL
-//!                                     WHEN x IS NULL AND (SELECT count(*) FROM (SELECT y ..) AS r(v)) > 0 THEN NULL
-//!                                     ELSE FALSE END
-//! (x, y) IN (SELECT ..)          CASE WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE v = x AND w = y) > 0 THEN TRUE
-//!                                     WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE (v = x AND w = y) IS NULL) > 0
-//!                                     THEN NULL ELSE FALSE END
+//! EXISTS (SELECT .. WHERE c)
+//!     (SELECT count(*) .. WHERE c) > 0
+//!
+//! x IN (SELECT y ..)
+//!     CASE WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v = x) > 0 THEN TRUE
+//!          WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v IS NULL) > 0 THEN NULL
+//!          WHEN x IS NULL AND (SELECT count(*) FROM (SELECT y ..) AS r(v)) > 0 THEN NULL
+//!          ELSE FALSE END
+//!
+//! (x, y) IN (SELECT ..)
+//!     CASE WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE v = x AND w = y) > 0 THEN TRUE
+//!          WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE (v = x AND w = y) IS NULL) > 0
+//!          THEN NULL ELSE FALSE END
 //! ```
 //!
-//! Of rows beside rows, ANY and ALL are asked in the same way. A row is that in conditions, too: DataFusion compares structs
-//! there, of which NULL is a part.
+//! ANY and ALL of rows are rewritten likewise. This applies to rows in conditions as well:
+//! DataFusion compares structs there, in which NULL is an ordinary part.
 
 use std::ops::ControlFlow;
 
@@ -29,27 +35,28 @@ use super::quantified::ANY_EQ;
 use super::subquery_lists::ARRAY_OF;
 use super::{expressions, quantified, row_values};
 
-/// After columns were named, and before what is within it.
+/// Rewrites a SELECT after its columns are named, and before its parts.
 pub(super) fn rewrite(select: &mut Select) {
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             as_values(expr);
         }
     }
-    // What is grouped by is found among what is selected.
+    // GROUP BY keys are looked up in the SELECT list.
     if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
         keys.iter_mut().for_each(as_values);
     }
 }
 
-/// The keys of a query's order.
+/// Rewrites the keys of a query's order.
 pub(super) fn rewrite_order(query: &mut Query) {
     if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by {
         keys.iter_mut().for_each(|key| as_values(&mut key.expr));
     }
 }
 
-/// Rows beside the rows of subqueries, and values with subqueries that are looked for among those of others.
+/// Rewrites comparisons of a row with the rows of a subquery, and subqueries in the value of `IN
+/// (SELECT ..)`.
 pub(super) fn rewrite_rows(expr: &mut Expr) {
     match expr {
         Expr::InSubquery { expr: value, .. } if row_values::row(value).is_none() => as_values(value),
@@ -66,7 +73,7 @@ fn as_values(expr: &mut Expr) {
     let _ = expr.visit(&mut Values { depth: 0 });
 }
 
-/// Those of an expression, and not of subqueries in it.
+/// Rewrites the conditions of an expression, but not those within its subqueries.
 struct Values {
     depth: usize,
 }
@@ -106,7 +113,7 @@ impl VisitorMut for Values {
 }
 
 fn has_rows(subquery: &Query) -> Option<Expr> {
-    // Of one or the other.
+    // Either side has rows.
     if let SetExpr::SetOperation { op: SetOperator::Union, left, right, .. } = subquery.body.as_ref()
         && subquery.limit_clause.is_none()
         && subquery.fetch.is_none()
@@ -124,7 +131,7 @@ fn has_rows(subquery: &Query) -> Option<Expr> {
     Some(is_positive(*count))
 }
 
-/// The same query, which counts its rows, if it is one whose conditions say how many there are.
+/// Returns the query with a count of its rows, if only its conditions determine their number.
 fn counted(subquery: &Query) -> Option<Query> {
     let SetExpr::Select(select) = subquery.body.as_ref() else { return None };
     let is_plain = |item: &SelectItem| match item {
@@ -155,7 +162,7 @@ fn counted(subquery: &Query) -> Option<Query> {
     Some(counted)
 }
 
-/// A row beside the rows of a subquery.
+/// Rewrites the comparison of a row with the rows of a subquery.
 fn row_among(expr: &Expr) -> Option<Expr> {
     let (left, op, subquery, is_all) = match expr {
         Expr::InSubquery { expr: left, subquery, negated } => {
@@ -203,7 +210,7 @@ fn cases(whens: Vec<(Expr, Value)>, otherwise: Value) -> Expr {
     }
 }
 
-/// Functions whose value is another one each time.
+/// The functions that return another value in each call.
 const RANDOM: [&str; 3] = ["gen_random_uuid", "random", "uuid"];
 
 fn is_random(value: &Expr) -> bool {
@@ -220,7 +227,7 @@ fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
     if row_values::row(value).is_some() {
         return None;
     }
-    // Asked for once.
+    // The value is evaluated once.
     if is_random(value) {
         let list = expressions::call(ARRAY_OF, vec![Expr::Subquery(Box::new(subquery.clone()))]);
         return Some(expressions::call(ANY_EQ, vec![value.clone(), list]));
@@ -246,7 +253,7 @@ fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
     Some(cases(whens, Value::Boolean(false)))
 }
 
-/// The subquery that a query of ours is about, and its condition.
+/// Returns the subquery in a template of ours, and its condition.
 fn derived(query: &mut Query) -> Option<(&mut Query, Option<&mut Expr>)> {
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     let [table] = select.from.as_mut_slice() else { return None };
@@ -267,7 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn rows_are_there_or_not() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         let table = "WITH t(i, a) AS (VALUES (1, 1), (2, NULL), (3, 2), (4, 7))";
         for (value, expected) in [
             ("EXISTS (SELECT 1)", "true true true true"),

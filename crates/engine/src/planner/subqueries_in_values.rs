@@ -1,6 +1,6 @@
 //! `VALUES ((SELECT 1), 2), (3, 4)` is `SELECT (SELECT 1), 2 UNION ALL SELECT 3, 4`.
 //!
-//! DataFusion plans subqueries within VALUES, and then asks for their values before they have run.
+//! DataFusion plans subqueries within VALUES, and then reads their values before they have run.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Values, visit_expressions,
 };
 
-/// The query in other words, if it is VALUES with subqueries.
+/// Rewrites the query if it is VALUES with subqueries.
 pub(super) fn rewrite(query: &mut Query) {
     let SetExpr::Values(values) = query.body.as_ref() else { return };
     if !has_subquery(values) {
@@ -37,7 +37,7 @@ fn has_subquery(values: &Values) -> bool {
     looked.is_break()
 }
 
-/// A row, by the names that VALUES gives its columns.
+/// Builds a row with the column names of VALUES.
 fn select(row: &[Expr]) -> Option<SetExpr> {
     let mut template = super::template("SELECT 0").ok()?;
     let SetExpr::Select(select) = template.body.as_mut() else { return None };

@@ -1,8 +1,9 @@
-//! Why a subquery cannot be planned, in words for whoever wrote it.
+//! Explains to the user why a subquery cannot be planned.
 //!
-//! DataFusion joins a subquery with the query around it on the conditions that are about both. What a condition says about
-//! a query further out it looks for in the wrong one, and fails with "there is no column" of one that there is. And what
-//! cannot be joined it leaves as it is, and fails on "ScalarSubquery(<subquery>)" or "OuterReferenceColumn(..)".
+//! DataFusion joins a subquery with the outer query on the conditions that contain columns of both.
+//! It resolves a column of a query further out in the wrong query, and fails with "there is no
+//! column" of an existing column. It leaves a subquery that it cannot join in place, and fails on
+//! "ScalarSubquery(<subquery>)" or "OuterReferenceColumn(..)".
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, ExprSchema, Result};
@@ -13,10 +14,10 @@ use datafusion::prelude::Expr;
 use super::expressions;
 use crate::{Error, ErrorKind};
 
-/// What DataFusion calls a subquery that it joins.
+/// The prefix of DataFusion's names for the subqueries that it joins.
 const MADE: &str = "__correlated_sq_";
 
-/// The error of planning, or a better one.
+/// Replaces the error of planning by a better one, if possible.
 pub(crate) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
     let root = error.find_root();
     let is_left = match root {
@@ -49,7 +50,7 @@ pub(crate) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
                 .to_string(),
             "write it as a join, with GROUP BY where it aggregates",
         ),
-        // Columns of joins that DataFusion has made itself.
+        // The error names columns of joins that DataFusion has made.
         _ if root.to_string().contains(MADE) => (
             "this subquery, together with the others around it, is not supported".to_string(),
             "write one of them as a join",
@@ -59,7 +60,7 @@ pub(crate) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
     Error::new(ErrorKind::Invalid, message).with_hint(hint).with_source(error).into()
 }
 
-/// Whether an outer join joins on a subquery.
+/// Returns whether an outer join joins on a subquery.
 fn joins_outer(plan: &LogicalPlan) -> bool {
     plan.exists(|node| match node {
         LogicalPlan::Join(Join { filter: Some(filter), .. }) => expressions::has_subquery(filter),
@@ -68,7 +69,7 @@ fn joins_outer(plan: &LogicalPlan) -> bool {
     .unwrap_or_default()
 }
 
-/// A column that a subquery within a subquery reads, but the query around it has not.
+/// Returns a column that a nested subquery reads and that the query around it lacks.
 fn far_column(plan: &LogicalPlan, is_within: bool) -> Result<Option<String>> {
     let mut found = None;
     plan.apply(|node| {
@@ -96,7 +97,7 @@ fn far_column(plan: &LogicalPlan, is_within: bool) -> Result<Option<String>> {
 
 fn outer_columns(expr: &Expr) -> Vec<Column> {
     let mut columns = Vec::new();
-    // Nothing breaks off the walk.
+    // The closure never fails.
     let _ = expr.apply(|expr| {
         if let Expr::OuterReferenceColumn(_, column) = expr {
             columns.push(column.clone());

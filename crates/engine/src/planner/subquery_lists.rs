@@ -1,21 +1,24 @@
 //! The rows of a subquery as one list: `ARRAY(SELECT ..)`, and `x > ANY (SELECT ..)`.
 //!
-//! DataFusion 55.2.0 (apache/datafusion #25258) puts the `x` of `x > ANY (SELECT y ..)` into the subquery, as a condition on both queries. The join that
-//! it makes of them loses which `x` is meant where the subquery has a column of that name and table:
+//! DataFusion 55.2.0 (apache/datafusion #25258) moves the `x` of `x > ANY (SELECT y ..)` into the
+//! subquery, as a condition on both queries. The resulting join confuses `x` with a column of the
+//! subquery that has the same name and table:
 //!
 //! ```sql
-//! SELECT id FROM p WHERE pay > ANY (SELECT pay FROM p)   -- asks pay > pay: no rows
+//! SELECT id FROM p WHERE pay > ANY (SELECT pay FROM p)   -- tests pay > pay: no rows
 //! ```
 //!
-//! And `ARRAY(SELECT ..)` it does not know. Here both are a scalar subquery of one list, which names nothing of the value
-//! beside it:
+//! DataFusion does not support `ARRAY(SELECT ..)`. Here both become a scalar subquery of one list,
+//! which contains no column of the value beside it:
 //!
-//! 1. In the tree, `x op ANY (SELECT ..)` becomes `__any_op(x, __set_of((SELECT ..)))`, see [`quantified`], and `ARRAY(SELECT ..)`
-//!    becomes `__array_of((SELECT ..))`. `= ANY` and `<> ALL` are IN and NOT IN, and stay joins.
-//! 2. In the plan, `__array_of` aggregates the subquery's rows in its order. `__set_of` keeps the least value, the greatest, and
-//!    NULL if there is one: an order asks no more of a set. Texts beside a value that is none have another order than that
-//!    of their type: of these the list has all.
-//! 3. No rows are an empty list. The scalar subquery says NULL, and [`OrEmpty`] replaces it.
+//! 1. In the tree, `x op ANY (SELECT ..)` becomes `__any_op(x, __set_of((SELECT ..)))`, see
+//!    [`quantified`]. `ARRAY(SELECT ..)` becomes `__array_of((SELECT ..))`. `= ANY` and `<> ALL`
+//!    are IN and NOT IN, and stay joins.
+//! 2. In the plan, `__array_of` aggregates the subquery's rows in its order. `__set_of` keeps the
+//!    least value, the greatest, and NULL if there is one: order comparisons need no more. Strings
+//!    beside a value of another type are ordered differently from that type, so their list keeps
+//!    all values.
+//! 3. No rows are an empty list. The scalar subquery returns NULL, and [`OrEmpty`] replaces it.
 
 use std::sync::Arc;
 
@@ -39,19 +42,19 @@ use datafusion::sql::sqlparser::ast::{self, FunctionArguments, ObjectNamePart};
 use super::{expressions, float_extremes, quantified, unnesting};
 use crate::identifiers::normal;
 
-/// A list of all rows, in the subquery's order.
+/// The function of a list of all rows, in the subquery's order.
 pub(super) const ARRAY_OF: &str = "__array_of";
 
-/// A list that says of ANY and ALL what the subquery says.
+/// The function of a list for which ANY and ALL return the same as for the subquery.
 pub(super) const SET_OF: &str = "__set_of";
 
-/// What a subquery's list is called.
+/// The name of a subquery's list.
 const LIST: &str = "__list";
 
-/// What a key of its order is called, and a number.
+/// The prefix of the names of its order's keys; a number follows.
 const KEY: &str = "__order";
 
-/// In place of `ARRAY(SELECT ..)`.
+/// Rewrites `ARRAY(SELECT ..)`.
 pub(super) fn rewrite(expr: &mut ast::Expr) {
     let ast::Expr::Function(function) = expr else { return };
     let is_array = matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(name)] if normal(name) == "array");
@@ -61,7 +64,7 @@ pub(super) fn rewrite(expr: &mut ast::Expr) {
     }
 }
 
-/// What the rewritten statements call, until they are analyzed.
+/// Returns the functions that rewritten statements call until they are analyzed.
 pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [ARRAY_OF, SET_OF].into_iter().map(|name| {
         let signature = Signature::any(1, Volatility::Immutable);
@@ -105,7 +108,7 @@ fn listed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })))
 }
 
-/// The rows of a subquery of one column.
+/// Aggregates the rows of a subquery of one column to a list.
 pub(super) fn array(subquery: &Subquery) -> Result<Expr> {
     let (plan, order) = match ordered(&subquery.subquery)? {
         Some(Ordered { plan, keys }) => (Arc::new(plan), keys),
@@ -117,7 +120,7 @@ pub(super) fn array(subquery: &Subquery) -> Result<Expr> {
     Ok(or_empty(list.build()?))
 }
 
-/// What ANY and ALL ask of the rows of a subquery, for a value of that type.
+/// Aggregates the values of a subquery that ANY and ALL need, for a value of that type.
 fn set_for(value_type: &DataType, subquery: &Subquery) -> Result<Expr> {
     let plan = &subquery.subquery;
     let item = plan.schema().field(0).data_type();
@@ -142,7 +145,7 @@ fn set_for(value_type: &DataType, subquery: &Subquery) -> Result<Expr> {
     Ok(or_empty(plan.project([list.alias(LIST)])?.build()?))
 }
 
-/// Types whose order min() and max() have.
+/// Returns whether min() and max() use the order of a type.
 fn has_extremes(item: &DataType) -> bool {
     item.is_numeric()
         || item.is_string()
@@ -165,14 +168,14 @@ struct Ordered {
 }
 
 impl Ordered {
-    /// With columns for the keys, behind all others.
+    /// Adds columns for the keys after all others.
     fn shown(self) -> Result<Self> {
         let columns = self.plan.schema().columns().into_iter().map(Expr::Column).collect();
         with_keys(columns, self)
     }
 }
 
-/// The order that a plan leaves its rows in, with columns of the keys where they would be lost.
+/// Returns the order of a plan's rows. Adds columns of the keys if they would be lost.
 fn ordered(plan: &LogicalPlan) -> Result<Option<Ordered>> {
     Ok(match plan {
         LogicalPlan::Sort(sort) => Some(Ordered { plan: plan.clone(), keys: sort.expr.clone() }),
@@ -250,7 +253,7 @@ impl ScalarUDFImpl for ListOf {
     }
 }
 
-/// Its argument; an empty list instead of NULL.
+/// A function that returns its argument, or an empty list instead of NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OrEmpty {
     signature: Signature,
@@ -279,7 +282,7 @@ fn without_nulls(lists: &ArrayRef) -> Result<ArrayRef> {
     if lists.null_count() == 0 {
         return Ok(Arc::new(lists.clone()));
     }
-    // What NULL lists have behind them is left out.
+    // The items behind NULL lists are omitted.
     let lengths = (0..lists.len()).map(|row| if lists.is_null(row) { 0 } else { lists.value(row).len() });
     let offsets = OffsetBuffer::<i32>::from_lengths(lengths);
     let known: Vec<ArrayRef> =

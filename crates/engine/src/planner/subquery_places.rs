@@ -1,13 +1,16 @@
-//! Subqueries where DataFusion does not join them, computed below.
+//! Subqueries in places where DataFusion does not join them are computed below.
 //!
-//! DataFusion 55.2.0 makes joins of the subqueries of a filter and of a projection. Elsewhere it fails, or answers wrong:
+//! DataFusion 55.2.0 makes joins of the subqueries of a filter and of a projection. Elsewhere it
+//! fails, or answers wrong:
 //!
-//! - in the ON of a LEFT, RIGHT or FULL JOIN: "not supported". The subquery becomes a scalar, EXISTS a count, IN a
-//!   [list](super::subquery_lists) that has the value or not; about rows of one side, a column of that side;
-//! - in arguments and keys of aggregates and windows: not joined, if it is about the row around. It becomes a column below;
-//! - a value that is looked for among the rows of a subquery, and has a subquery itself:
-//!   `WHERE (x IN (SELECT ..)) IN (SELECT b FROM t) OR z` takes an unknown `x IN ..` for false (apache/datafusion #25339). The value becomes a column
-//!   below the filter, and so does one that is random, which is asked for more than once.
+//! - In the ON of a LEFT, RIGHT or FULL JOIN: "not supported". A subquery becomes a scalar, EXISTS
+//!   a count, and IN a test of a [list](super::subquery_lists). If it depends on rows of one side,
+//!   it becomes a column of that side.
+//! - In arguments and keys of aggregates and windows: not joined, if it is correlated. It becomes a
+//!   column below.
+//! - In the value of `IN (SELECT ..)`: an unknown value is taken for false, as in `WHERE (x IN
+//!   (SELECT ..)) IN (SELECT b FROM t) OR z` (apache/datafusion #25339). The value becomes a column
+//!   below the filter. So does a random value, which would be evaluated more than once.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ use datafusion::prelude::Expr;
 
 use super::{expressions, quantified, subquery_lists, unnesting};
 
-/// What a column is called that is computed below; a number follows.
+/// The prefix of the names of columns that are computed below; a number follows.
 const NAME: &str = "__below";
 
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Names {
     }
 }
 
-/// Values that are computed below a node.
+/// The values that are computed below a node.
 #[derive(Default)]
 pub(super) struct Below {
     exprs: Vec<Expr>,
@@ -75,13 +78,13 @@ impl Below {
         self.exprs.len()
     }
 
-    /// The column of a value.
+    /// Adds a value, and returns its column.
     pub(super) fn column(&mut self, value: Expr, name: String) -> Expr {
         self.exprs.push(value.alias(&name));
         Expr::Column(Column::from_name(name))
     }
 
-    /// The input with these columns behind its own.
+    /// Returns the input with these columns after its own.
     pub(super) fn of(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
         if self.exprs.is_empty() {
             return Ok(input);
@@ -112,7 +115,7 @@ fn of_filter(filter: Filter, names: &Names) -> Result<Transformed<LogicalPlan>> 
     Ok(Transformed::yes(LogicalPlanBuilder::from(filter).project(columns)?.build()?))
 }
 
-/// What a filter cannot ask of a subquery together with another one.
+/// Returns whether a filter cannot combine the expression with another subquery.
 fn is_of_several(expr: &Expr) -> bool {
     match expr {
         Expr::InSubquery(_) | Expr::Exists(_) => true,
@@ -121,14 +124,15 @@ fn is_of_several(expr: &Expr) -> bool {
     }
 }
 
-/// Of aggregates and windows.
+/// Rewrites aggregates and windows.
 fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan>> {
     let exprs = node.expressions();
     let has_one = |expr: &Expr| expr.exists(|expr| Ok(unnesting::subquery_in(expr).is_some()));
     if !exprs.iter().map(has_one).collect::<Result<Vec<_>>>()?.contains(&true) {
         return Ok(Transformed::no(node));
     }
-    // A window's rows are sorted by its keys, and DataFusion does not know the value of a subquery again.
+    // A window's rows are sorted by its keys, and DataFusion does not recognize the value of a
+    // subquery.
     let below_too = match &node {
         LogicalPlan::Window(_) => Uncorrelated::Below,
         _ => Uncorrelated::InPlace,
@@ -160,14 +164,14 @@ fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan
     Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?))
 }
 
-/// Where a subquery is computed that is not about the row around.
+/// The place where an uncorrelated subquery is computed.
 #[derive(Clone, Copy, PartialEq)]
 enum Uncorrelated {
     InPlace,
     Below,
 }
 
-/// An expression whose subqueries about the row around are columns.
+/// Replaces the correlated subqueries of an expression by columns.
 fn computed_below(
     expr: Expr,
     below: &mut Below,
@@ -196,7 +200,7 @@ fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
     let condition = filter.clone().transform_down(|expr| {
         let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
         if subquery.outer_ref_columns.is_empty() {
-            // One value, whatever row asks.
+            // An uncorrelated subquery has the same value for all rows.
             return Ok(Transformed::new(as_columns(expr, |value| value)?, true, TreeNodeRecursion::Jump));
         }
         let outer = unnesting::outer_columns_of(&subquery.subquery)?;
@@ -204,7 +208,7 @@ fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
         let side = match (is_of(&join.left), is_of(&join.right)) {
             (_, true) => &mut left,
             (true, false) => &mut right,
-            // About both.
+            // It depends on both sides.
             (false, false) => return Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
         };
         let placed = as_columns(expr, |value| side.column(value, names.next()))?;
@@ -228,7 +232,7 @@ fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(placed))
 }
 
-/// What a subquery says, of columns that hold its values.
+/// Replaces a subquery by an expression over columns with its values.
 fn as_columns(expr: Expr, mut column: impl FnMut(Expr) -> Expr) -> Result<Expr> {
     Ok(match expr {
         Expr::Exists(Exists { subquery, negated }) => {
@@ -243,7 +247,7 @@ fn as_columns(expr: Expr, mut column: impl FnMut(Expr) -> Expr) -> Result<Expr> 
     })
 }
 
-/// How many rows a subquery has.
+/// Counts the rows of a subquery.
 fn counted(subquery: &Subquery) -> Result<Expr> {
     let plan = LogicalPlanBuilder::new_from_arc(Arc::clone(&subquery.subquery));
     let rows = plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?.build()?;

@@ -1,13 +1,15 @@
-//! `u.id` is the column of a table `u` of a query around, also where a nearer table has a column `u`.
+//! `u.id` is a column of a table `u` of an outer query, even if a nearer table has a column `u`.
 //!
-//! DataFusion 55.2.0 takes it for the field `id` of the nearer column, whatever type that has:
+//! DataFusion 55.2.0 takes it for the field `id` of the nearer column, whatever its type:
 //!
 //! ```sql
-//! SELECT * FROM u WHERE EXISTS (SELECT 1 FROM w WHERE w.id = u.id)   -- w has a column u: "type Int32 is not Struct"
+//! -- w has a column u: "type Int32 is not Struct"
+//! SELECT * FROM u WHERE EXISTS (SELECT 1 FROM w WHERE w.id = u.id)
 //! ```
 //!
-//! 1. [`Fields`] says of such a name that there is no column `u.id`, if the column `u` has no fields.
-//! 2. The statement is [tried again](super::retries), with the table under another name.
+//! 1. If the column `u` has no fields, [`Fields`] plans the name as a column `u.id`, which is not
+//!    found.
+//! 2. The statement is [planned again](super::retries), with the table under another name.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -25,10 +27,10 @@ use datafusion::sql::sqlparser::ast::{
 use super::visit_statement;
 use crate::identifiers::normal;
 
-/// What is put before a table's name.
+/// The prefix of the new name of a table.
 const PREFIX: &str = "__table_";
 
-/// Leaves what has no fields to whoever knows a table of that name.
+/// Plans a field of a column without fields as a column of a table.
 #[derive(Debug)]
 pub(super) struct Fields;
 
@@ -50,7 +52,7 @@ impl ExprPlanner for Fields {
     }
 }
 
-/// Gives these tables other names.
+/// Renames these tables.
 pub(super) fn rename(statement: &mut Statement, tables: &HashSet<String>) {
     if !tables.is_empty() {
         let _ = visit_statement(statement, &mut Renamer { tables });

@@ -1,9 +1,12 @@
-//! Expressions about dates, times and intervals that DataFusion 55.2 gives another type than PostgreSQL, before it settles types.
+//! Expressions over dates, times and intervals to which DataFusion 55.2 gives another type than
+//! PostgreSQL. They are rewritten before types are settled.
 //!
-//! - `t - u` of timestamps is an INTERVAL; its `extract` and that of centuries and the like ([`temporal`](super::temporal)).
-//! - `generate_series` of timestamps counts microseconds, and steps where the session is.
-//! - `CAST(t AS TIMESTAMP(0))` rounds. Arrow's cast cuts `10:00:00.999` to `10:00:00`.
-//! - A window that is ordered by intervals is ordered by their length: DataFusion refuses it with an internal error.
+//! - `t - u` of timestamps is an INTERVAL. This module also rewrites its `extract`, and that of
+//!   centuries and the like ([`temporal`](super::temporal)).
+//! - `generate_series` of timestamps counts microseconds, and steps in the session's zone.
+//! - `CAST(t AS TIMESTAMP(0))` rounds. Arrow's cast truncates `10:00:00.999` to `10:00:00`.
+//! - A window that is ordered by intervals is ordered by their length: DataFusion refuses it with
+//!   an internal error.
 //! - To a timestamp of seconds or milliseconds, an interval is added in microseconds.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
@@ -88,7 +91,8 @@ fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     }
 }
 
-/// Makes the offset of a RANGE over intervals, which is a string until types are settled, its length as well.
+/// Replaces the offset of a RANGE over intervals by its length. The offset is a string until types
+/// are settled.
 fn measure(bound: &mut WindowFrameBound) -> Result<()> {
     let (WindowFrameBound::Preceding(ScalarValue::Utf8(Some(offset)))
     | WindowFrameBound::Following(ScalarValue::Utf8(Some(offset)))) = bound
@@ -109,7 +113,7 @@ fn measure(bound: &mut WindowFrameBound) -> Result<()> {
     }
 }
 
-/// `t + i` of a timestamp in longer units than an interval counts.
+/// Rewrites `t + i` of a timestamp in seconds or milliseconds.
 fn in_micros(left: &Expr, op: Operator, right: &Expr, types: &[DataType; 2]) -> Option<Expr> {
     let micros = |data_type: &DataType| match data_type {
         DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
@@ -143,7 +147,7 @@ fn is_formatted(format: &Expr) -> bool {
     matches!(format, Expr::ScalarFunction(call) if call.name() == STRFTIME_FORMAT)
 }
 
-/// A timestamp in whole units of a type that has longer ones.
+/// Rounds a timestamp to the units of a coarser type.
 fn rounded(value: &Expr, to: &DataType, schema: &DFSchema) -> Option<Expr> {
     let DataType::Timestamp(to, _) = to else { return None };
     let DataType::Timestamp(from, _) = type_of(value, schema) else { return None };

@@ -1,7 +1,8 @@
-//! `strpos(text, part)`, also called `instr` and `position`, in time that grows with the text.
+//! `strpos(text, part)`, also called `instr` and `position`, in time linear in the text.
 //!
-//! DataFusion 55.2 looks for a part that is no constant, and for any part of a constant, at each place of the text: the lengths
-//! multiplied, for minutes after the statement was cancelled. This one searches as memchr does (two-way: Crochemore and Perrin,
+//! DataFusion 55.2 compares a part that is not constant, and any part of a constant, at each
+//! position of the text. The time is the product of the lengths, and continues for minutes after
+//! the statement is cancelled. This function searches with memchr (two-way: Crochemore and Perrin,
 //! 1991). A column and a constant stay DataFusion's, which searches in the same way.
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::declared_as::declared_as;
 use super::temporal::texts;
 use crate::limits::go_on;
 
-/// Bytes of texts between two looks at whether the statement may go on.
+/// The bytes of strings between two checks of cancellation.
 const LOOK_BYTES: usize = 1 << 20;
 
 pub(super) fn strpos() -> Arc<ScalarUDF> {
@@ -62,7 +63,8 @@ impl ScalarUDFImpl for Strpos {
     }
 }
 
-/// The number of the letter at which `part` begins first, from 1; 0 if it is not there. A text has at most 2 GiB.
+/// Returns the 1-based character position of the first `part`, or 0 if there is none. A string has
+/// at most 2 GiB.
 fn position(text: &str, part: &str) -> i64 {
     let before = memmem::find(text.as_bytes(), part.as_bytes()).and_then(|at| text.get(..at));
     before.map_or(0, |before| before.chars().count() as i64 + 1)

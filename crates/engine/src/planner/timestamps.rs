@@ -1,13 +1,14 @@
 //! TIMESTAMP counts microseconds, as in PostgreSQL and DuckDB.
 //!
-//! DataFusion's counts nanoseconds, in which the years before 1678 and after 2261 do not exist: `TIMESTAMP '0001-01-01
-//! 00:00:00'` fails, and a file's timestamps, mostly of microseconds, are converted to be compared. TIMESTAMP(9) still
-//! counts nanoseconds.
+//! DataFusion's counts nanoseconds, in which the years before 1678 and after 2261 do not exist.
+//! `TIMESTAMP '0001-01-01 00:00:00'` fails, and a file's timestamps, mostly of microseconds, are
+//! converted for a comparison. TIMESTAMP(9) still counts nanoseconds.
 //!
-//! TIMESTAMPTZ is a TIMESTAMP in UTC: a text's offset counts, and one without is in UTC, or [where the session is](super::zoned_moments). DataFusion makes
-//! a TIMESTAMP without a zone of it unless the session has one, which would be that of now() and all else, too.
+//! TIMESTAMPTZ is a TIMESTAMP in UTC. A string's offset counts, and a string without one is in UTC,
+//! or [in the session's zone](super::zoned_moments). DataFusion makes it a TIMESTAMP without a zone
+//! unless the session has one, which would also be the zone of now() and all other functions.
 //!
-//! [`sql_type`] says so wherever a type is written, within lists and structs as well.
+//! [`sql_type`] applies this to every type in a statement, also within lists and structs.
 
 use arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
@@ -20,7 +21,7 @@ use super::template;
 use super::zoned_moments::TIMEZONE;
 use crate::identifiers::normal;
 
-/// The type in Arrow's words; `None` of a precision that is none.
+/// Returns the Arrow type, or `None` for an unsupported precision.
 pub(super) fn sql_type(precision: Option<u64>, zone: TimezoneInfo) -> Option<ArrowType> {
     let unit = match precision {
         None | Some(6) => TimeUnit::Microsecond,
@@ -33,15 +34,15 @@ pub(super) fn sql_type(precision: Option<u64>, zone: TimezoneInfo) -> Option<Arr
     Some(ArrowType::Timestamp(unit, is_zoned.then(|| "UTC".into())))
 }
 
-/// `t AT TIME ZONE z` as a call.
+/// Rewrites `t AT TIME ZONE z` to a call.
 pub(super) fn rewrite(expr: &mut Expr) {
     if let Expr::AtTimeZone { timestamp, time_zone } = expr {
         *expr = call(TIMEZONE, vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);
     }
 }
 
-/// `FROM generate_series(t, u, i)` of timestamps is a query of the items of the function's array: DataFusion's table function takes
-/// nanoseconds, and literals alone.
+/// Rewrites `FROM generate_series(t, u, i)` of timestamps to a query of the items of the function's
+/// array. DataFusion's table function accepts only literals, and nanoseconds.
 pub(super) fn rewrite_table(table: &mut TableFactor) {
     let TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
     let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return };
@@ -63,7 +64,7 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     if !is_about_timestamps && (!is_by_intervals || is_of_dates) {
         return;
     }
-    // A text beside a timestamp is one, and a step is an interval.
+    // A string beside a timestamp is a timestamp, and a string as a step is an interval.
     let moment = types[..2].iter().flatten().next().cloned();
     let moment = moment.unwrap_or(DataType::Timestamp(None, TimezoneInfo::None));
     for (expr, data_type) in exprs.iter_mut().zip([moment.clone(), moment, interval_type()]) {
@@ -84,7 +85,8 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     *table = TableFactor::Derived { lateral: false, subquery: query, alias, sample: None };
 }
 
-/// The type of dates and times that an expression is seen to be of; of an interval, that.
+/// Returns the date, timestamp or interval type of an expression, as far as its syntax determines
+/// it.
 fn type_of(expr: &Expr) -> Option<DataType> {
     match expr {
         Expr::Nested(inner) => type_of(inner),

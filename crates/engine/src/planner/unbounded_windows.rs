@@ -2,13 +2,13 @@
 //! partition.
 //!
 //! DataFusion evaluates them as rows arrive. `lead(v, 2) IGNORE NULLS` over 30, 40, NULL, NULL, 70
-//! is NULL beside 30, expected 70 (apache/datafusion #25471); before a LIMIT it sees no row behind
-//! the last one that is asked for, and so does `lag(v, -1)`. `last_value(v) IGNORE NULLS` reads its
-//! whole frame for each row: 80,000 rows take 2.6 s, four times as much as 40,000 (seen in 55.2.0).
+//! is NULL beside 30 instead of 70 (apache/datafusion #25471). Before a LIMIT it sees no row after
+//! the last requested one; nor does `lag(v, -1)`. `last_value(v) IGNORE NULLS` reads its whole
+//! frame for each row: 80,000 rows take 2.6 s, four times as long as 40,000 (seen in 55.2.0).
 //!
-//! [`UnboundedWindows`] puts functions in their place that see a partition at once and say so.
-//! `lead` and `lag` are DataFusion's own over all rows, in one pass. The others look up the values
-//! of the partition that are not NULL: a row takes a binary search.
+//! [`UnboundedWindows`] replaces them by functions that require a whole partition. `lead` and `lag`
+//! are DataFusion's own over all rows, in one pass. The others look up the partition's values that
+//! are not NULL, with a binary search for each row.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -57,7 +57,7 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
     }
 }
 
-/// The function for a call that DataFusion must not evaluate as rows arrive.
+/// Returns the function for a call that DataFusion must not evaluate as rows arrive.
 fn unbounded(expr: &Expr) -> Option<Unbounded> {
     let Expr::WindowFunction(call) = expr else { return None };
     let WindowFunctionDefinition::WindowUDF(function) = &call.fun else { return None };
@@ -87,11 +87,11 @@ enum Place {
     First,
     Last,
     Nth,
-    /// Rows before or behind, wherever the frame is.
+    /// Rows before or after, independent of the frame.
     Shifted,
 }
 
-/// A window function of DataFusion's that sees a partition at once.
+/// A window function of DataFusion's that receives a whole partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Unbounded {
     inner: Arc<WindowUDF>,
@@ -113,7 +113,7 @@ impl WindowUDFImpl for Unbounded {
 
     fn partition_evaluator(&self, args: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
         let offset = args.input_exprs().get(1).cloned();
-        // It refuses what cannot be an offset.
+        // DataFusion refuses an invalid offset.
         let inner = self.inner.partition_evaluator_factory(args)?;
         let place = match self.place {
             Place::Shifted => return Ok(Box::new(Shifted { inner })),
@@ -152,7 +152,7 @@ fn integer(expr: &Arc<dyn PhysicalExpr>) -> Option<i64> {
     }
 }
 
-/// DataFusion's `lead` or `lag`, asked for all rows of a partition.
+/// DataFusion's `lead` or `lag`, evaluated for all rows of a partition.
 #[derive(Debug)]
 struct Shifted {
     inner: Box<dyn PartitionEvaluator>,
@@ -164,12 +164,12 @@ impl PartitionEvaluator for Shifted {
     }
 }
 
-/// The value at a place among those of a frame that are not NULL: counted from 1, or from the end
-/// by negative numbers.
+/// The value at a position among those of a frame that are not NULL, counted from 1, or from the
+/// end by negative numbers.
 #[derive(Debug)]
 struct NthValid {
     place: i64,
-    /// Rows of the partition whose values are not NULL; `None` until the first row.
+    /// The rows of the partition whose values are not NULL; `None` until the first row.
     valid: Option<Vec<usize>>,
 }
 

@@ -1,10 +1,11 @@
-//! UNNEST gets few enough rows at a time that what it makes of them fits memory.
+//! UNNEST receives few enough rows at a time that its result fits memory.
 //!
-//! DataFusion makes one batch of a batch: 8,192 rows with lists of a thousand items and a text of a
-//! kilobyte become 8 GB, in no account. So its input comes in slices whose results have some megabytes.
-//! A row that makes more by itself is refused if `memory_limit` has no room for it.
+//! DataFusion makes one batch of a batch. From 8,192 rows with lists of a thousand items and a
+//! string of a kilobyte it makes 8 GB, which are not accounted. So its input is split into slices
+//! whose results have a few megabytes. A row that produces more by itself is refused if
+//! `memory_limit` does not allow it.
 //!
-//! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
+//! This applies to a plan that is about to run, so that EXPLAIN shows the planned operators.
 
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ use super::own_memory::values_bytes;
 use super::unseen;
 use crate::limits::go_on_with;
 
-/// What the rows made of one slice should take.
+/// The target size of a slice's result.
 const SLICE_BYTES: u64 = 4 << 20;
 
-/// What an item takes, at least, in each column.
+/// The minimum size of an item in each column.
 const ITEM_BYTES: u64 = 16;
 
-/// The plan, with UNNESTs that are given slices.
+/// Returns the plan with UNNESTs that receive slices.
 pub(super) fn sliced(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     unseen::below(plan, |node| node.is::<UnnestExec>(), "Slicing", slicing)
 }
@@ -43,7 +44,7 @@ fn slicing(
         batches.flat_map(|batch| match batch.and_then(|batch| Ok((slices(&batch)?, batch))) {
             Ok((slices, batch)) => {
                 let of = move |slice: Slice| {
-                    // One that is large by itself has to fit.
+                    // A single row that is larger has to fit.
                     if slice.made > SLICE_BYTES {
                         go_on_with(slice.made)?;
                     }
@@ -57,7 +58,7 @@ fn slicing(
     unseen::changed(input, partition, context, in_slices)
 }
 
-/// Rows that go on together, and what UNNEST makes of them, in bytes.
+/// Rows that are passed together. `made` is the size of their UNNEST in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
     start: usize,
@@ -80,7 +81,8 @@ fn slices(batch: &RecordBatch) -> Result<Vec<Slice>> {
     Ok(slices)
 }
 
-/// What UNNEST makes of each row, at most: all of its columns for each item of its longest list.
+/// Returns an upper bound of the bytes that UNNEST produces for each row: all columns for each item
+/// of its longest list.
 fn made_of(batch: &RecordBatch) -> Result<Vec<u64>> {
     let items = |row: usize| batch.columns().iter().map(|column| items_of(column.as_ref(), row)).max().unwrap_or(1);
     let items: Vec<u64> = (0..batch.num_rows()).map(|row| items(row).max(1)).collect();
@@ -88,7 +90,7 @@ fn made_of(batch: &RecordBatch) -> Result<Vec<u64>> {
     for column in batch.columns() {
         let is_list = is_list(column.data_type());
         for ((made, bytes), items) in made.iter_mut().zip(row_bytes(column)?).zip(&items) {
-            // Items of a list are handed out one by one.
+            // The items of a list are distributed over the rows.
             let times = if is_list { 1 } else { *items };
             *made = made.saturating_add(bytes.saturating_mul(times).max(items.saturating_mul(ITEM_BYTES)));
         }
@@ -96,7 +98,7 @@ fn made_of(batch: &RecordBatch) -> Result<Vec<u64>> {
     Ok(made)
 }
 
-/// What the values of a column take.
+/// Returns the bytes of each value of a column.
 fn row_bytes(column: &ArrayRef) -> Result<Vec<u64>> {
     let rows = column.len();
     Ok(match column.data_type() {

@@ -1,20 +1,23 @@
-//! No column is taken for a key that is none.
+//! Removes functional dependencies that DataFusion derives wrongly.
 //!
-//! DataFusion 55.2 notes at each node which columns determine others, and leaves out by it keys of
-//! GROUP BY and ORDER BY, a DISTINCT, a join. Its notes are wrong where the rows of a derived table
-//! are multiplied: by a join, by `unnest`, for each row around a LATERAL or correlated subquery.
+//! DataFusion 55.2 notes at each node which columns determine others. It uses the notes to remove
+//! keys of GROUP BY and ORDER BY, a DISTINCT, or a join. The notes are wrong if the rows of a
+//! derived table are multiplied. A join, `unnest`, and each outer row of a LATERAL or correlated
+//! subquery multiply rows.
 //!
 //! ```sql
-//! SELECT d.id, count(DISTINCT u.w) FROM (SELECT DISTINCT id FROM t) d JOIN u ON u.t_id = d.id GROUP BY d.id, u.id
+//! SELECT d.id, count(DISTINCT u.w) FROM (SELECT DISTINCT id FROM t) d
+//! JOIN u ON u.t_id = d.id GROUP BY d.id, u.id
 //! ```
 //!
-//! groups by `d.id` alone, for an aggregate over a join notes that one of its keys determines the
-//! other. The planner adds columns to GROUP BY by the same notes. Tables of ours declare no keys,
-//! so that only such notes are there:
+//! groups by `d.id` alone, because an aggregate over a join notes that one of its keys determines
+//! the other. The planner adds columns to GROUP BY by the same notes. Tables of ours declare no
+//! keys, so there are no other notes:
 //!
-//! 1. When a relation of FROM is planned, they are forgotten before the SELECT around it is.
-//! 2. Before a rule of the optimizer looks at them, they are made anew: what an aggregate groups by
-//!    is a key of its rows, also under other names, until rows are joined or made.
+//! 1. When a relation of FROM is planned, they are removed before the SELECT around it is planned.
+//! 2. Before a rule of the optimizer reads them, they are derived again. The columns by which an
+//!    aggregate groups are a key of its rows, also under other names, until rows are joined or
+//!    added.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,18 +33,18 @@ use datafusion::sql::sqlparser::ast::TableFactor;
 
 use super::passes::OptimizerPass as Rule;
 
-/// The pass that proves keys.
+/// Returns the pass that proves keys.
 pub(super) fn proved_keys() -> Rule {
     Arc::new(ProvedKeys)
 }
 
-/// Has the rule see a node before those below it.
+/// Makes a rule visit a node before its inputs.
 pub(super) fn top_down(rule: Rule) -> Rule {
     Arc::new(TopDown(rule))
 }
 
-/// A rule that sees a node before it changes what is below: a changed node has notes of
-/// DataFusion's again.
+/// A rule that visits a node before it changes the inputs. A changed node has DataFusion's notes
+/// again.
 #[derive(Debug)]
 struct TopDown(Rule);
 
@@ -68,12 +71,12 @@ impl OptimizerRule for ProvedKeys {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // The plan is the same: nothing else has to look at it again.
+        // The plan is unchanged, so no other rule has to visit it again.
         plan.transform_up_with_subqueries(|node| Ok(Transformed::no(with_keys(node, proved))))
     }
 }
 
-/// The keys that a node has by what it is, over inputs that have theirs.
+/// Returns the keys of a node, derived from the keys of its inputs.
 fn proved(node: &LogicalPlan) -> FunctionalDependencies {
     let columns = node.schema().fields().len();
     match node {
@@ -93,7 +96,7 @@ fn proved(node: &LogicalPlan) -> FunctionalDependencies {
                 Expr::Column(column) => input.maybe_index_of_column(&column),
                 _ => None,
             };
-            // An expression that is no column of the input has a place that no column has.
+            // An expression that is not a column of the input gets an index that no column has.
             let places: Vec<usize> = node.expr.iter().map(|expr| place(expr).unwrap_or(usize::MAX)).collect();
             input.functional_dependencies().project_functional_dependencies(&places, columns)
         }
@@ -101,12 +104,12 @@ fn proved(node: &LogicalPlan) -> FunctionalDependencies {
     }
 }
 
-/// Plans relations of FROM, and forgets their keys.
+/// A planner of relations of FROM that removes their keys.
 #[derive(Debug)]
 pub(super) struct Relations;
 
 thread_local! {
-    /// Whether the relation that is planned next is for DataFusion: this planner has asked for it.
+    /// True if this planner has requested the next relation, which DataFusion then plans.
     static IS_ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -122,16 +125,17 @@ impl RelationPlanner for Relations {
         }
         IS_ASKED.set(true);
         let planned = context.plan(relation);
-        // An error may come before the relation is reached.
+        // An error may occur before the relation is reached.
         IS_ASKED.set(false);
-        // Below the alias, too: of a LATERAL subquery the planner makes another.
+        // The notes below the alias are removed as well: the planner adds another alias to a
+        // LATERAL subquery.
         let bare =
             planned?.transform_up(|node| Ok(Transformed::no(with_keys(node, |_| FunctionalDependencies::empty()))));
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(bare.data()?, None))))
     }
 }
 
-/// A node that notes these keys. One that has the schema of its input notes what that does.
+/// Sets the keys of a node. A node that shares the schema of its input shares its keys.
 fn with_keys(mut node: LogicalPlan, keys: fn(&LogicalPlan) -> FunctionalDependencies) -> LogicalPlan {
     let keys = keys(&node);
     if *node.schema().functional_dependencies() == keys {
@@ -151,7 +155,7 @@ fn with_keys(mut node: LogicalPlan, keys: fn(&LogicalPlan) -> FunctionalDependen
         LogicalPlan::Distinct(Distinct::On(node)) => &mut node.schema,
         _ => return node,
     };
-    // They are of columns that the schema has.
+    // The keys refer to columns of the schema.
     if let Ok(noted) = schema.as_ref().clone().with_functional_dependencies(keys) {
         *schema = Arc::new(noted);
     }

@@ -1,4 +1,4 @@
-//! Operators that do nothing to rows. Explanations leave them out.
+//! Operators that do not change rows. Explanations omit them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 
-/// Runs a partition of the input: the same rows in the same order.
+/// A function that runs a partition of the input, with the same rows in the same order.
 type Run = dyn Fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream> + Send + Sync;
 
-/// The same, of a function that remembers nothing.
+/// A [`Run`] without captured state.
 type RunPlain = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
 
-/// What an operator says of its rows: of their order, and of columns that are constant or equal.
+/// The properties that an operator declares: the order of its rows, and columns that are constant
+/// or equal.
 #[derive(Clone, Copy, Debug)]
 enum Says {
     AsItsInput,
     Nothing,
-    /// Nothing, and no order is asked of what is below it.
+    /// No properties, and no order is required of its input.
     NotEvenOrder,
 }
 
@@ -50,7 +51,7 @@ impl Unseen {
     }
 }
 
-/// An operator that has the rows of `input`, as `run` runs it.
+/// Returns an operator with the rows of `input`, which `run` executes.
 pub(super) fn over<R>(name: &'static str, input: Arc<dyn ExecutionPlan>, run: R) -> Arc<dyn ExecutionPlan>
 where
     R: Fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>,
@@ -59,7 +60,7 @@ where
     Unseen::over(name, input, Arc::new(run), Says::AsItsInput)
 }
 
-/// The plan, with one that runs as `run` below each operator for which `is_above` holds.
+/// Inserts an operator that executes `run` below each operator for which `is_above` holds.
 pub(super) fn below(
     plan: Arc<dyn ExecutionPlan>,
     is_above: impl Fn(&Arc<dyn ExecutionPlan>) -> bool,
@@ -76,7 +77,7 @@ pub(super) fn below(
     Ok(changed?.data)
 }
 
-/// Runs a partition of the input, and has `change` make another stream of its batches.
+/// Runs a partition of the input, and transforms its stream of batches by `change`.
 pub(super) fn changed<S>(
     input: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -90,12 +91,12 @@ where
     Ok(Box::pin(RecordBatchStreamAdapter::new(batches.schema(), change(batches))))
 }
 
-/// An operator that has the rows of `input`, and says nothing of them.
+/// Returns an operator with the rows of `input` that declares no properties.
 pub(super) fn silent(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     Unseen::over(name, input, Arc::new(as_it_is), Says::Nothing)
 }
 
-/// An operator that has the rows of `input`, and below which no sort is moved.
+/// Returns an operator with the rows of `input` below which no sort is moved.
 pub(super) fn barrier(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     Unseen::over(name, input, Arc::new(as_it_is), Says::NotEvenOrder)
 }
@@ -108,12 +109,12 @@ fn as_it_is(
     input.execute(partition, context)
 }
 
-/// The input of an operator of this name, if it is one of these.
+/// Returns the input of an operator of this name, if `plan` is one of these operators.
 pub(super) fn input_of<'a>(plan: &'a Arc<dyn ExecutionPlan>, name: &str) -> Option<&'a Arc<dyn ExecutionPlan>> {
     plan.downcast_ref::<Unseen>().filter(|unseen| unseen.name == name).map(|unseen| &unseen.input)
 }
 
-/// Whether an operator is one of these.
+/// Returns whether an operator is one of these.
 pub(crate) fn is_unseen(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<Unseen>()
 }

@@ -1,22 +1,26 @@
 //! The merged column of `JOIN .. USING (a)` and of NATURAL JOIN.
 //!
-//! `a` alone is COALESCE(left.a, right.a), and `*` has it once. DataFusion takes the left side's, so that a RIGHT or FULL
-//! JOIN has NULL where only the right side has a row; in `*` it takes that of the table whose name sorts first; and it
-//! finds `a` ambiguous in WHERE, and wherever three tables are joined by it. Here such a join's plan has a column of its
-//! own for `a`, before those of the sides, which are still there for `t.a` and `u.a`:
+//! `a` alone is COALESCE(left.a, right.a), and `*` contains it once. DataFusion takes the left
+//! side's column, so that a RIGHT or FULL JOIN has NULL where only the right side has a row. In `*`
+//! it takes the column of the table whose name sorts first. It finds `a` ambiguous in WHERE, and
+//! wherever three tables are joined by it. Here such a join's plan has a separate column for `a`,
+//! before those of the sides, which remain for `t.a` and `u.a`:
 //!
-//! 1. In the tree, a join with USING becomes a nested one, `(t FULL JOIN u USING (a))`, which DataFusion lets us plan.
-//! 2. Its plan is a join with ON below a projection to `" t=u".a, t.a, t.b, u.a, u.c`. The merged column's table says
-//!    of which it was made, and starts with a space to sort before all others.
-//! 3. Which column an `a` is, and which ones `*` leaves out, DataFusion asks the joins with USING that it finds in the
-//!    plan. A [`hint`] is one that has these columns and joins nothing. It goes before anything else looks at the plan.
-//!    A name that the sides write in other letters is the left side's.
-//! 4. In WHERE and ON it does not ask, and in a subquery it takes a column of the query around it first. So a column
-//!    without a table is written with an operator of ours, and looked up when that is planned.
+//! 1. In the tree, a join with USING becomes a nested one, `(t FULL JOIN u USING (a))`, which
+//!    DataFusion lets this module plan.
+//! 2. Its plan is a join with ON below a projection to `" t=u".a, t.a, t.b, u.a, u.c`. The merged
+//!    column's table names its sources, and starts with a space to sort before all others.
+//! 3. DataFusion resolves `a`, and the columns that `*` omits, by the joins with USING that it
+//!    finds in the plan. A [`hint`] is one that has these columns and joins nothing. It is removed
+//!    before any other pass reads the plan. A name whose case differs between the sides has the
+//!    left side's case.
+//! 4. DataFusion does not do so in WHERE and ON, and in a subquery it prefers a column of the outer
+//!    query. So a column without a table is wrapped in an operator of ours, and resolved when that
+//!    is planned.
 //!
-//! Without USING, too, DataFusion takes `id` for one of several in `WHERE t.id = u.id AND id < 3`:
-//! it takes the columns that a condition names for merged ones. Such an `id` is looked up as well,
-//! and ambiguous.
+//! Without USING, too, DataFusion takes `id` for one of several in `WHERE t.id = u.id AND id < 3`.
+//! It takes the columns that a condition contains for merged ones. Such an `id` is resolved
+//! likewise, and ambiguous.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -49,7 +53,7 @@ use crate::{Error, ErrorKind};
 /// The operator around a column without a table; no text parses to it.
 const LOOKED_UP: &str = "column of";
 
-/// Before the tables of which a column was merged: it sorts before their names.
+/// The prefix of a merged column's table. It sorts before the names of tables.
 const MERGED: char = ' ';
 
 pub(super) fn rewrite(select: &mut Select) {
@@ -72,7 +76,7 @@ pub(super) fn rewrite(select: &mut Select) {
     }
 }
 
-/// Whether a condition has a name without a table that it has with two of them.
+/// Returns whether a condition contains a name without a table, and the same name with two tables.
 fn names_sides(condition: &Expr) -> bool {
     let (mut alone, mut tables) = (HashSet::new(), HashMap::<String, HashSet<String>>::new());
     let _ = visit_expressions(condition, |expr| {
@@ -91,7 +95,7 @@ fn names_sides(condition: &Expr) -> bool {
     alone.iter().any(|name| tables.get(name).is_some_and(|tables| tables.len() > 1))
 }
 
-/// The sort of a join, and its USING or NATURAL, if it merges columns.
+/// Returns the type and the constraint of a join, if it merges columns.
 fn merging(join: &Join) -> Option<(JoinType, &JoinConstraint)> {
     let (join_type, constraint) = match &join.join_operator {
         JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (JoinType::Inner, constraint),
@@ -104,7 +108,8 @@ fn merging(join: &Join) -> Option<(JoinType, &JoinConstraint)> {
     (merges && !is_left_sides(join)).then_some((join_type, constraint))
 }
 
-/// Whether a join's merged columns are the left side's, as DataFusion has them: the right side depends on the left one.
+/// Returns whether the left side's columns are the merged ones, as in DataFusion, because the right
+/// side depends on the left.
 pub(super) fn is_left_sides(join: &Join) -> bool {
     match &join.relation {
         TableFactor::Derived { lateral, .. } | TableFactor::Function { lateral, .. } => *lateral,
@@ -122,7 +127,7 @@ fn has_using(table: &TableWithJoins) -> bool {
         })
 }
 
-/// Step 1: joins that merge are each the last of a nest.
+/// Applies step 1: each join that merges becomes the last of a nested join.
 fn nest(table: &mut TableWithJoins) {
     nest_factor(&mut table.relation);
     for mut join in std::mem::take(&mut table.joins) {
@@ -150,7 +155,7 @@ fn nest(table: &mut TableWithJoins) {
 
 fn nest_factor(factor: &mut TableFactor) {
     let TableFactor::NestedJoin { table_with_joins, alias } = factor else { return };
-    // Nested already, by us or by parentheses around one join.
+    // The join is nested already, by this rewrite or by parentheses around one join.
     if let [join] = table_with_joins.joins.as_mut_slice()
         && merging(join).is_some()
     {
@@ -159,7 +164,7 @@ fn nest_factor(factor: &mut TableFactor) {
         return;
     }
     nest(table_with_joins);
-    // What is left of the nest is the nest inside.
+    // Only the inner nested join remains.
     if let (None, true, TableFactor::NestedJoin { alias: None, .. }) =
         (alias, table_with_joins.joins.is_empty(), &table_with_joins.relation)
     {
@@ -168,7 +173,7 @@ fn nest_factor(factor: &mut TableFactor) {
     }
 }
 
-/// In the place of a table that is taken out.
+/// Returns a placeholder for a table that is moved.
 fn nothing() -> TableFactor {
     TableFactor::UNNEST {
         alias: None,
@@ -179,7 +184,7 @@ fn nothing() -> TableFactor {
     }
 }
 
-/// Step 4: columns without a table, but not those of subqueries.
+/// Applies step 4 to columns without a table, except in subqueries.
 fn look_up(condition: &mut Expr) {
     struct Columns {
         queries: usize,
@@ -198,7 +203,7 @@ fn look_up(condition: &mut Expr) {
         }
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
-            // `t.a[1]`: neither is a column's name.
+            // In `t.a[1]` neither part is a column's name alone.
             if let Expr::CompoundFieldAccess { root, access_chain } = expr
                 && let Some(AccessExpr::Dot(_)) = access_chain.first()
             {
@@ -232,7 +237,7 @@ fn as_written(expr: &mut Expr) {
     }
 }
 
-/// Looks up what [`look_up`] marked.
+/// A planner that resolves the columns that [`look_up`] marked.
 #[derive(Debug)]
 pub(super) struct MergedColumns;
 
@@ -244,7 +249,7 @@ impl ExprPlanner for MergedColumns {
         }
         let merged = match &expr.left {
             PlannedExpr::Column(Column { relation: None, name, .. }) => merged_column(schema, name),
-            // What is ambiguous here is looked for in the query around this one.
+            // DataFusion searches for an ambiguous name in the outer query.
             PlannedExpr::OuterReferenceColumn(_, Column { name, .. }) => merged_column(schema, name),
             _ => None,
         };
@@ -260,13 +265,14 @@ impl ExprPlanner for MergedColumns {
     }
 }
 
-/// Whether several tables have a column of that name. One that is of no table comes first.
+/// Returns whether several tables have a column of that name. A single column without a table takes
+/// precedence.
 fn is_ambiguous(schema: &DFSchema, name: &str) -> bool {
     let found = schema.columns_with_unqualified_name(name);
     found.len() > 1 && found.iter().filter(|column| column.relation.is_none()).count() != 1
 }
 
-/// The column that was merged of all others of that name.
+/// Returns the column that was merged from all others of that name.
 fn merged_column(schema: &DFSchema, name: &str) -> Option<Column> {
     let found = schema.columns_with_unqualified_name(name);
     let (merged, sides): (Vec<Column>, Vec<Column>) = found.into_iter().partition(is_merged);
@@ -280,17 +286,17 @@ fn is_merged(column: &Column) -> bool {
     column.relation.as_ref().is_some_and(|table| table.table().starts_with(MERGED))
 }
 
-/// The table of a column that is merged of these.
+/// Returns the table of a column that is merged from these.
 fn merged_of(sides: &[Column]) -> TableReference {
     TableReference::bare(table_of_merged(sides.iter().filter_map(|side| Some(side.relation.as_ref()?.table()))))
 }
 
-/// The table of a column that is merged of columns of these.
+/// Returns the table of a column that is merged from columns of these tables.
 pub(super) fn table_of_merged<'n>(tables: impl Iterator<Item = &'n str>) -> String {
     format!("{MERGED}{}", tables.collect::<Vec<_>>().join("="))
 }
 
-/// Plans joins that merge columns.
+/// A planner of joins that merge columns.
 #[derive(Debug)]
 pub(super) struct UsingJoins;
 
@@ -340,7 +346,7 @@ impl RelationPlanner for UsingJoins {
         };
         let mut plan = merge(left, right, join_type, names)?;
         if alias.is_some() {
-            // The alias is that of the columns of `*`.
+            // The alias covers the columns of `*`.
             let columns = expand_wildcard(plan.schema(), &plan, None)?;
             plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
         }
@@ -354,18 +360,18 @@ fn no_name(column: &ObjectName) -> DataFusionError {
         .into()
 }
 
-/// The names of a plan's columns.
+/// Returns the names of a plan's columns.
 fn spellings(plan: &LogicalPlan) -> Spellings<'_> {
     plan.schema().fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// The columns that both sides have, as each of them writes their names.
+/// Returns the columns that both sides have, in the spelling of each.
 fn common_names(left: &LogicalPlan, right: &LogicalPlan) -> Vec<(String, String)> {
     let common = spellings(left).common(&spellings(right));
     common.into_iter().map(|(name, other)| (name.to_string(), other.to_string())).collect()
 }
 
-/// Gives the right side's columns the names that the left side has for them: these, and the right
+/// Renames the right side's columns to the left side's spelling. Returns the names and the right
 /// side.
 fn respelled(pairs: Vec<(String, String)>, right: LogicalPlan) -> Result<(Vec<String>, LogicalPlan)> {
     let others: HashMap<&str, &str> = pairs
@@ -390,12 +396,12 @@ fn respelled(pairs: Vec<(String, String)>, right: LogicalPlan) -> Result<(Vec<St
     Ok((pairs.into_iter().map(|(left, _)| left).collect(), right))
 }
 
-/// Step 2.
+/// Applies step 2.
 fn merge(left: LogicalPlan, right: LogicalPlan, join_type: JoinType, names: Vec<String>) -> Result<LogicalPlan> {
     let keys = names.iter().map(|name| Ok((column(&left, name)?, column(&right, name)?)));
     let keys: Vec<(Column, Column)> = keys.collect::<Result<_>>()?;
     if keys.is_empty() {
-        // NATURAL JOIN of nothing in common: each row with each.
+        // A NATURAL JOIN without common columns joins all pairs of rows.
         return LogicalPlanBuilder::from(left).join_on(right, join_type, [lit(true)])?.build();
     }
     let join = LogicalPlanBuilder::from(left).join(right, join_type, keys.iter().cloned().unzip(), None)?.build()?;
@@ -420,7 +426,7 @@ fn merge(left: LogicalPlan, right: LogicalPlan, join_type: JoinType, names: Vec<
             let own = Column::new(Some(table), &column.name);
             sides.extend(all.into_iter().map(|side| (own.clone(), side)));
         }
-        // One without a table cannot be named any more; one that was merged is merged again.
+        // A column without a table cannot be named any more; a merged column is merged again.
         if key.is_none() || (column.relation.is_some() && !is_merged(&column)) {
             columns.push(PlannedExpr::Column(column));
         }
@@ -428,7 +434,7 @@ fn merge(left: LogicalPlan, right: LogicalPlan, join_type: JoinType, names: Vec<
     hint(LogicalPlanBuilder::from(join).project(columns)?.build()?, sides)
 }
 
-/// What a name is of one side of a join; a column that was merged there counts as one.
+/// Returns the column of a name in one side of a join. A merged column counts as one.
 fn column(plan: &LogicalPlan, name: &str) -> Result<Column> {
     let wanted = Column::from_name(name);
     match merged_column(plan.schema(), name) {
@@ -437,7 +443,7 @@ fn column(plan: &LogicalPlan, name: &str) -> Result<Column> {
     }
 }
 
-/// Step 3.
+/// Applies step 3.
 fn hint(plan: LogicalPlan, sides: Vec<(Column, Column)>) -> Result<LogicalPlan> {
     let schema = plan.schema().clone();
     let on = sides.into_iter().map(|(merged, side)| (PlannedExpr::Column(merged), PlannedExpr::Column(side)));
@@ -457,7 +463,7 @@ fn hint(plan: LogicalPlan, sides: Vec<(Column, Column)>) -> Result<LogicalPlan> 
     }))
 }
 
-/// Takes the hints out.
+/// The pass that removes the hints.
 #[derive(Debug)]
 pub(super) struct UsingHints;
 
@@ -504,7 +510,7 @@ mod tests {
             ("SELECT id FROM u RIGHT JOIN t USING (id) ORDER BY id", "1,3"),
             ("SELECT t.id, u.c FROM t JOIN u USING (id)", "1 3"),
             ("SELECT b, c FROM t JOIN u USING (ID) JOIN w USING (id)", "2 3"),
-            // Exactly that name goes first.
+            // An exact match takes precedence.
             ("SELECT * FROM u NATURAL JOIN w", "9 9 1"),
         ] {
             assert_eq!(rows(&format!("{tables} {query}")).await.join(","), expected, "{query}");

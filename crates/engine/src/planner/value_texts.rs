@@ -1,10 +1,12 @@
-//! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone as clocks of the
-//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`; bytes `\x0a1b`. Lists,
-//! structs and maps are written as DuckDB does: see [`nested_text`].
+//! `CAST(x AS VARCHAR)` has PostgreSQL's format. A timestamp is `2020-01-02 03:04:05.6`, and one
+//! with a zone is in the session's local time, followed by its offset. An interval is `1 day
+//! 02:03:04`; a double `Infinity`, or `1e+20`; bytes `\x0a1b`. Lists, structs and maps have
+//! DuckDB's format: see [`nested_text`].
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, takes bytes for the letters of a text, and of
-//! `[1, NULL]` makes `[1, ]`. Seen in DataFusion 55.2.0: `SELECT CAST([1, NULL, 2] AS VARCHAR)` is `[1, , 2]`, and
-//! `SELECT CAST(named_struct('a', 1) AS VARCHAR)` is `Unsupported CAST from Struct`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`. It takes
+//! bytes for the characters of a string, and makes `[1, ]` of `[1, NULL]`. Seen in DataFusion
+//! 55.2.0: `SELECT CAST([1, NULL, 2] AS VARCHAR)` is `[1, , 2]`, and `SELECT CAST(named_struct('a',
+//! 1) AS VARCHAR)` is `Unsupported CAST from Struct`.
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
@@ -21,13 +23,13 @@ use crate::pg_types::column_text::{is_binary, is_written, texts_of_any};
 use crate::pg_types::nested_text;
 use crate::pg_types::zone::Zone;
 
-/// Which casts are looked at.
+/// The casts that a pass rewrites.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ValueTexts {
-    /// Before DataFusion settles types: bytes, in casts that are written. Those that DataFusion puts around bytes beside a text
-    /// take them for its letters.
+    /// Before DataFusion settles types: explicit casts of bytes. Casts that DataFusion adds to
+    /// bytes beside a string take them for its characters.
     Written,
-    /// After it: what is put together with a text is cast as well.
+    /// After it: values that are concatenated with a string are cast as well.
     Settled,
 }
 
@@ -59,7 +61,7 @@ impl ValueTexts {
         Transformed::yes(expr)
     }
 
-    /// Whether values of a type are written here.
+    /// Returns whether this pass formats values of a type.
     fn writes(self, data_type: &DataType) -> bool {
         match self {
             Self::Written => is_binary(data_type),
@@ -92,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn values_are_written_as_in_sql() {
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (expr, expected) in [
             ("CAST(TIMESTAMP '2020-01-02 03:04:05' AS VARCHAR)", "2020-01-02 03:04:05"),
             ("CAST(TIMESTAMP '2020-01-02 03:04:05.600' AS VARCHAR)", "2020-01-02 03:04:05.6"),

@@ -1,8 +1,8 @@
-//! A scalar subquery without FROM is its value: `(SELECT a / b)` of the row around it.
+//! A scalar subquery without FROM is its value: `(SELECT a / b)` over columns of the outer row.
 //!
-//! DataFusion (55.2) makes a join of it, which computes the value for all rows, also where a branch
-//! guards it: `CASE WHEN b <> 0 THEN (SELECT a / b) END` divides by zero. In the place of its
-//! subquery, the value is guarded as any expression is.
+//! DataFusion (55.2) makes a join of it, which computes the value for all rows, even if a branch
+//! guards it. `CASE WHEN b <> 0 THEN (SELECT a / b) END` divides by zero. The value replaces its
+//! subquery, and is guarded like any expression.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
@@ -13,7 +13,7 @@ use datafusion::prelude::Expr;
 
 use super::{expressions, unnesting};
 
-/// After subqueries whose rows are a list, and before anything else that moves subqueries.
+/// Runs after subqueries whose rows are a list, and before all other passes that move subqueries.
 #[derive(Debug)]
 pub(super) struct ValuesWithoutFrom;
 
@@ -33,7 +33,7 @@ impl AnalyzerRule for ValuesWithoutFrom {
     }
 }
 
-/// The expression of a subquery that has one and no FROM.
+/// Returns the expression of a subquery that has exactly one and no FROM.
 fn only_value(subquery: &Subquery) -> Option<&Expr> {
     let LogicalPlan::Projection(projection) = subquery.subquery.as_ref() else { return None };
     match (projection.input.as_ref(), projection.expr.as_slice()) {
@@ -44,7 +44,8 @@ fn only_value(subquery: &Subquery) -> Option<&Expr> {
     }
 }
 
-/// The value, of columns of the query around. A value that names a query further out stays a subquery.
+/// Returns the value over columns of the outer query. A value that contains columns of a query
+/// further out stays a subquery.
 fn value_of(subquery: &Subquery, around: &DFSchema) -> Result<Option<Expr>> {
     let Some(value) = only_value(subquery) else { return Ok(None) };
     let is_more = |expr: &Expr| unnesting::subquery_in(expr).is_some() || matches!(expr, Expr::Unnest(_));

@@ -1,15 +1,17 @@
-//! A condition that is random is asked where it stands, of the rows that are there.
+//! A volatile condition is evaluated at its place, on the rows that are there.
 //!
-//! DataFusion 55.2.0 pushes filters down. Below an aggregate it asks `random() < 0.5` of other rows than the groups, and a filter
-//! on a group that is random computes another value there (apache/datafusion #25415):
+//! DataFusion 55.2.0 pushes filters down. Below an aggregate it evaluates `random() < 0.5` on other
+//! rows than the groups. A filter on a volatile group computes another value there
+//! (apache/datafusion #25415):
 //!
 //! ```sql
 //! SELECT count(*) FROM t HAVING random() > 1000                              -- a row
-//! SELECT * FROM (SELECT random() < 0.5 AS k FROM t GROUP BY 1) q WHERE k     -- rows whose k is false
+//! -- Returns rows whose k is false.
+//! SELECT * FROM (SELECT random() < 0.5 AS k FROM t GROUP BY 1) q WHERE k
 //! ```
 //!
-//! Below a join it asks once for all rows that one row of a side meets. Here such conditions stay above, and the others of
-//! the same filter are pushed down without them.
+//! Below a join it is evaluated once for all matches of a row. Here such conditions stay above, and
+//! the other conditions of the same filter are pushed down without them.
 
 use std::sync::Arc;
 
@@ -44,7 +46,7 @@ impl OptimizerRule for WhatIsCertain {
         match plan {
             LogicalPlan::Join(join) if is_by_chance(&join) => match join.join_type {
                 JoinType::Inner => certain(join).map(Transformed::yes),
-                // Its condition is asked of each pair of rows: nothing of it is moved.
+                // The condition is evaluated for each pair of rows, so no part of it moves.
                 _ => Ok(Transformed::no(LogicalPlan::Join(join))),
             },
             LogicalPlan::Filter(filter) => match join_by_chance(&filter) {
@@ -65,7 +67,7 @@ impl WhatIsCertain {
     fn apart(&self, filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let (mut stay, mut rest, mut filters) = (Vec::new(), Vec::new(), 0);
         let mut next = Arc::new(LogicalPlan::Filter(filter));
-        // What is below is asked first.
+        // The conditions of the lower filter come first.
         while let LogicalPlan::Filter(filter) = next.as_ref() {
             filters += 1;
             let (stays, moves): (Vec<Expr>, Vec<Expr>) = split_conjunction_owned(filter.predicate.clone())
@@ -91,7 +93,7 @@ fn is_by_chance(join: &Join) -> bool {
     join.filter.as_ref().is_some_and(Expr::is_volatile)
 }
 
-/// The type of a join right below filters whose condition is random.
+/// Returns the type of a join directly below filters if its condition is volatile.
 fn join_by_chance(filter: &Filter) -> Option<JoinType> {
     match filter.input.as_ref() {
         LogicalPlan::Filter(below) => join_by_chance(below),
@@ -100,7 +102,7 @@ fn join_by_chance(filter: &Filter) -> Option<JoinType> {
     }
 }
 
-/// The same filters above an inner join that is certain.
+/// Returns the same filters above an inner join without volatile conditions.
 fn certain_below(mut filter: Filter) -> Result<Filter> {
     let below = match Arc::unwrap_or_clone(filter.input) {
         LogicalPlan::Filter(below) => LogicalPlan::Filter(certain_below(below)?),
@@ -111,7 +113,7 @@ fn certain_below(mut filter: Filter) -> Result<Filter> {
     Ok(filter)
 }
 
-/// An inner join whose random conditions are a filter above it.
+/// Moves the volatile conditions of an inner join to a filter above it.
 fn certain(mut join: Join) -> Result<LogicalPlan> {
     let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
     let (stay, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_volatile);
@@ -126,7 +128,7 @@ fn filtered(conditions: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<LogicalPla
     })
 }
 
-/// Whether a filter, or one right below it, has a condition that stays.
+/// Returns whether a filter, or one directly below it, has a condition that stays.
 fn has_chance(filter: &Filter) -> bool {
     if is_chance(&filter.predicate, &filter.input) {
         return true;
@@ -141,7 +143,7 @@ fn is_chance(condition: &Expr, input: &LogicalPlan) -> bool {
     condition.is_volatile() || groups_by_chance(input).iter().any(|column| condition.column_refs().contains(column))
 }
 
-/// The columns of groups that are random.
+/// Returns the columns of volatile groups.
 fn groups_by_chance(input: &LogicalPlan) -> Vec<Column> {
     match input {
         LogicalPlan::Filter(filter) => groups_by_chance(&filter.input),
@@ -170,7 +172,8 @@ mod tests {
             (format!("SELECT count(*) FROM {many} HAVING random() > 1000"), vec![]),
             (format!("SELECT count(*) FROM {many} WHERE a < 3 HAVING random() < 2 AND count(*) = 2"), vec!["2"]),
             (
-                // One value for each pair of rows: all of one a by chance are a chance of 2^-50.
+                // Each pair of rows has its own value: the probability that all pairs of one `a`
+                // agree is 2^-50.
                 format!(
                     "SELECT count(DISTINCT n) > 1 FROM (SELECT a, count(*) AS n FROM {many}, {} WHERE random() < 0.5 AND a < 20 GROUP BY a)",
                     many.replace("t(a)", "u(b)")

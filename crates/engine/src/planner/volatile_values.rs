@@ -1,10 +1,11 @@
-//! A value that is random is computed once where it is asked for twice.
+//! A volatile value that an expression uses twice is computed once.
 //!
-//! DataFusion 55.2.0 (apache/datafusion #25457, #25477) writes `x BETWEEN a AND b` as `x >= a AND x <= b`, `coalesce(x, y)` as `CASE WHEN x IS NOT NULL THEN x ELSE
-//! y END`, and a short IN list as comparisons. Of `random()` each copy is another value:
+//! DataFusion 55.2.0 (apache/datafusion #25457, #25477) rewrites `x BETWEEN a AND b` to `x >= a AND
+//! x <= b`. It rewrites `coalesce(x, y)` to `CASE WHEN x IS NOT NULL THEN x ELSE y END`, and a
+//! short IN list to comparisons. Each copy of `random()` has another value:
 //!
 //! ```sql
-//! SELECT bool_or(random() BETWEEN 0.6 AND 0.5) FROM generate_series(1, 1000)   -- true; none is between these
+//! SELECT bool_or(random() BETWEEN 0.6 AND 0.5) FROM generate_series(1, 1000)   -- true, not false
 //! ```
 //!
 //! Here such a value is the argument of a function, which computes it once.
@@ -29,7 +30,7 @@ use datafusion::prelude::Expr;
 
 use super::{equal_values, exact_comparisons, expressions, quantified};
 
-/// DataFusion's functions that it writes as a CASE of their arguments.
+/// DataFusion's functions that it rewrites to a CASE of their arguments.
 const FIRST_KNOWN: [&str; 3] = ["coalesce", "nvl", "ifnull"];
 
 #[derive(Debug)]
@@ -74,7 +75,7 @@ enum Once {
     FirstKnown,
 }
 
-/// A function of values that are there already.
+/// A function of values that are computed already.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ComputedOnce {
     once: Once,

@@ -1,13 +1,13 @@
-//! Frames of windows: offsets that SQL forbids are refused, and any key may order rows.
+//! Frames of windows: offsets that SQL forbids are refused, and keys of any type may order rows.
 //!
-//! `RANGE BETWEEN INTERVAL '-1 day' PRECEDING AND CURRENT ROW` has no row in DataFusion, or others
-//! than are meant; expected is an error, as in PostgreSQL and DuckDB (apache/datafusion #24902).
-//! `row_number() OVER (ORDER BY i)` of intervals is the internal error "Cannot run range queries on
-//! datatype: Interval", for the frame that is not written is a RANGE (seen in 55.2.0). Where a
-//! RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for
-//! such keys. An offset is made one of the key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3,
-//! and of an integer an error. A key that has fewer digits than an offset of its windows gets as
-//! many, and a DATE beside hours is a TIMESTAMP.
+//! `RANGE BETWEEN INTERVAL '-1 day' PRECEDING AND CURRENT ROW` contains no rows in DataFusion, or
+//! wrong ones. PostgreSQL and DuckDB refuse it (apache/datafusion #24902). `row_number() OVER
+//! (ORDER BY i)` of intervals is the internal error "Cannot run range queries on datatype:
+//! Interval". The default frame is a RANGE (seen in 55.2.0). A RANGE without an offset ends at
+//! peers, as GROUPS does, so DataFusion receives GROUPS for such keys. An offset is cast to the
+//! key's type: `1.25 FOLLOWING` of a DECIMAL(5, 1) is 1.3, and of an integer an error. A key with
+//! fewer digits than an offset of its windows gets as many, and a DATE beside hours becomes a
+//! TIMESTAMP.
 
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit,
@@ -27,7 +27,7 @@ use crate::{Error, ErrorKind};
 
 const SECOND_NANOS: i64 = 1_000_000_000;
 
-/// Digits of which every number, and its sum with a key of 32 bits, is a BIGINT.
+/// The number of digits of which every number, and its sum with a key of 32 bits, is a BIGINT.
 const BIGINT_DIGITS: i16 = 18;
 
 #[derive(Debug)]
@@ -56,7 +56,8 @@ impl AnalyzerRule for WindowFrames {
     }
 }
 
-/// DataFusion 55.2 panics for `last_value() OVER ()`, whose signature has it take none.
+/// Fails for `last_value() OVER ()` and the like. DataFusion 55.2 panics, although the signature
+/// allows no arguments.
 fn refuse_without_arguments(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     expressions::has(plan, |expr| {
@@ -74,7 +75,7 @@ fn refuse_without_arguments(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// `offsets`: those of the expression's node.
+/// Rewrites a window call. `offsets` are those of the expression's node.
 fn rewrite(expr: Expr, schema: &DFSchema, offsets: Offsets) -> Result<Transformed<Expr>> {
     let Expr::WindowFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let Some(key) = call.params.order_by.first().map(|key| expressions::type_of(&key.expr, schema)) else {
@@ -87,13 +88,13 @@ fn rewrite(expr: Expr, schema: &DFSchema, offsets: Offsets) -> Result<Transforme
         }
         changed = !has_ranges(&key) && by_groups(&mut call);
     }
-    // The windows of a node have one order, be they of ranges or not.
+    // All windows of a node have one order, with or without ranges.
     changed |= with_room(&mut call, &key, offsets);
     let expr = Expr::WindowFunction(call);
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// Whether DataFusion orders the rows of a RANGE by such a key.
+/// Returns whether DataFusion orders the rows of a RANGE by such a key.
 fn has_ranges(key: &DataType) -> bool {
     match key {
         DataType::Dictionary(_, value) => has_ranges(value),
@@ -109,7 +110,7 @@ fn is_moment(key: &DataType) -> bool {
     )
 }
 
-/// Counts peers in place of distances; whether no distance is written.
+/// Replaces a RANGE by GROUPS. Returns false if it has an offset.
 fn by_groups(call: &mut WindowFunction) -> bool {
     let frame = &call.params.window_frame;
     let bounds = [&frame.start_bound, &frame.end_bound];
@@ -126,13 +127,13 @@ fn by_groups(call: &mut WindowFunction) -> bool {
     true
 }
 
-/// The room that the offsets of a node's frames need in its key: its windows have one order, and so
-/// one key.
+/// The digits and units that the key needs for the offsets of a node's frames. The windows of a
+/// node have one order, and so one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offsets {
-    /// Digits before the point.
+    /// The number of digits before the point.
     whole: i16,
-    /// Digits behind it.
+    /// The number of digits after the point.
     fraction: i16,
     /// True if an interval has a part of a day.
     has_time: bool,
@@ -161,7 +162,7 @@ impl Offsets {
         if let Some((whole, fraction)) = digits_of(offset) {
             (self.whole, self.fraction) = (self.whole.max(whole), self.fraction.max(fraction));
         } else if let Ok(number) = offset.trim().parse::<f64>() {
-            // With an exponent: so many digits at least.
+            // A number with an exponent has at least this many digits.
             self.whole = self.whole.max(number.abs().log10().ceil().clamp(1.0, 76.0) as i16 + 1);
         } else if let Some(interval) = interval(offset) {
             self.has_time |= interval.nanoseconds % DAY_NANOS != 0;
@@ -170,13 +171,14 @@ impl Offsets {
     }
 }
 
-/// Gives the key a type that reaches as far as its distances, for DataFusion's sums of the two end
-/// nowhere: past the end of the type a frame has the rows of NULL, too. Whether it had another one.
+/// Casts the key to a type that holds its sums with the offsets. Otherwise DataFusion's sums
+/// overflow: past the end of the type, a frame also contains the rows of NULL. Returns whether the
+/// type changed.
 fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> bool {
     let has_distance = offsets.whole > 0 || offsets.fraction > 0;
     let wide = match key {
         DataType::Date32 if offsets.has_time => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
-        // A distance is cut to the unit of the key.
+        // An offset is truncated to the unit of the key.
         DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) if offsets.has_subseconds => {
             Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
         }
@@ -197,7 +199,7 @@ fn with_room(call: &mut WindowFunction, key: &DataType, offsets: Offsets) -> boo
     true
 }
 
-/// The type of a decimal that has all digits of such a key, of offsets, and of their sum.
+/// Returns the decimal type with all digits of such a key, of the offsets, and of their sum.
 fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
     let scale = scale.max(offsets.fraction);
     let precision = u8::try_from(whole.max(offsets.whole) + scale + 1).ok()?;
@@ -209,7 +211,7 @@ fn with_digits(whole: i16, scale: i16, offsets: Offsets) -> Option<DataType> {
     }
 }
 
-/// The digits that a number has before and behind the point, as it is written without an exponent.
+/// Returns the number of digits before and after the point of a number without an exponent.
 fn digits_of(number: &str) -> Option<(i16, i16)> {
     let number = number.trim();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -224,12 +226,12 @@ fn interval(offset: &str) -> Option<IntervalMonthDayNano> {
     let data_type = DataType::Interval(IntervalUnit::MonthDayNano);
     match ScalarValue::try_from_string(offset.to_string(), &data_type) {
         Ok(ScalarValue::IntervalMonthDayNano(interval)) => interval,
-        // DataFusion says what is wrong with it.
+        // DataFusion reports the error in it.
         _ => None,
     }
 }
 
-/// The offset of a bound, as it was written.
+/// Returns the offset of a bound as a string.
 fn offset(bound: &WindowFrameBound) -> Option<&str> {
     match bound {
         WindowFrameBound::Preceding(ScalarValue::Utf8(Some(offset)))
@@ -241,7 +243,7 @@ fn offset(bound: &WindowFrameBound) -> Option<&str> {
 fn check(bound: &WindowFrameBound, key: &DataType) -> Result<()> {
     let Some(offset) = offset(bound) else { return Ok(()) };
     let refuse = |message: String, hint: &str| Err(Error::new(ErrorKind::Invalid, message).with_hint(hint).into());
-    // Intervals are numbers by now, of `temporal_types`.
+    // `temporal_types` has already replaced intervals by numbers.
     if matches!(key, DataType::Duration(_)) {
         return refuse(
             "RANGE with an offset is not supported over durations".to_string(),
@@ -303,7 +305,7 @@ mod tests {
 
     #[tokio::test]
     async fn offsets_keep_their_digits() {
-        // As PostgreSQL 15.18 answers, and of the integers DuckDB 2.0.
+        // Expected values are PostgreSQL 15.18's, and for the integers DuckDB 2.0's.
         let table = "(VALUES (CAST(1.2 AS DECIMAL(5, 1)), 1, CAST(1.2 AS DECIMAL(38, 1))), (1.3, 2, 1.3), (2.5, 4, 2.5)) AS t(c, i, w)";
         for (frame, expected) in [
             ("c RANGE BETWEEN CURRENT ROW AND 1.25 FOLLOWING", "2,2,1"),
@@ -351,7 +353,7 @@ mod tests {
             "SELECT row_number() OVER (ORDER BY x NULLS FIRST) AS r, count(x) OVER (ORDER BY x NULLS FIRST) AS n FROM {table} ORDER BY r"
         );
         assert_eq!(rows(&query).await, ["1 0", "2 2", "3 2", "4 3"]);
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (frame, expected) in [
             ("x RANGE INTERVAL '1 day' PRECEDING", "1,2,2,3"),
             ("x RANGE INTERVAL '23:59' PRECEDING", "1,1,2,2"),

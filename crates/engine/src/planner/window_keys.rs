@@ -1,9 +1,9 @@
-//! Keys of windows that are computed become columns of the query below.
+//! Computed keys of windows become columns of the query below.
 //!
-//! DataFusion 55.2.0 sorts by the key of a window, and then asks whether rows are so sorted. It
-//! derives the order of an expression from the ranges of its parts, and knows nothing of the whole
-//! where that fails: a comparison with the value of a function has no range. Such a query is
-//! refused, with a plan that "does not satisfy order requirements":
+//! DataFusion 55.2.0 sorts by the key of a window, and then checks whether the rows are sorted. It
+//! derives the order of an expression from the ranges of its parts, and knows nothing about the
+//! whole if that fails. A comparison with the value of a function has no range. Such a query is
+//! refused with a plan that "does not satisfy order requirements":
 //!
 //! ```sql
 //! SELECT count(*) OVER (PARTITION BY length(s) > 1) FROM t
@@ -22,7 +22,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, Window};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
-/// The name of such a column; a number follows.
+/// The prefix of the name of such a column; a number follows.
 const KEY: &str = "__window_key";
 
 #[derive(Debug)]
@@ -60,12 +60,13 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 /// The computed keys of one node.
 struct Keys {
-    /// The position of the first one as a column, which makes its name unique.
+    /// The index of the first one as a column, which makes its name unique.
     first: usize,
     computed: Vec<Expr>,
 }
 
-/// The call under its name, with columns in place of computed keys, which are added to `keys`.
+/// Replaces the computed keys of a call by columns, and adds them to `keys`. The call keeps its
+/// name.
 fn over_columns(call: Expr, keys: &mut Keys) -> Result<Expr> {
     let name = NamePreserver::new_for_projection().save(&call);
     let call = call.transform(|expr| match expr {
@@ -105,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn keys_are_any_expressions() {
         let table = "(VALUES (1, 'a', 5), (2, 'bb', 0), (3, NULL, NULL)) AS t(id, s, x)";
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (call, expected) in [
             ("count(*) OVER (PARTITION BY length(s) > 1)", "1,1,1"),
             ("count(*) OVER (PARTITION BY length(s) > 1 OR s IS NULL)", "1,2,2"),

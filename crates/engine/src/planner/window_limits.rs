@@ -1,10 +1,10 @@
-//! A LIMIT does not pass windows of which one looks ahead of another.
+//! A LIMIT does not pass several windows if one looks ahead of another.
 //!
 //! DataFusion's `LimitPushPastWindows` sorts no more rows than a LIMIT and the frames above need.
-//! Of two windows, one over the other, it takes the larger look ahead where the sum is needed:
-//! `lead(s, 2)` of a sum that ends 3 rows ahead needs 5 rows more, and gets 3. Values of the last
-//! rows are NULL or too small (seen in 55.2.0). So the rule is left out for a plan in which one
-//! window is computed from another. It also trusts what functions say of themselves: see
+//! If one window is computed from another, it takes the larger look-ahead instead of the sum.
+//! `lead(s, 2)` of a sum that ends 3 rows ahead needs 5 more rows, and gets 3. Values of the last
+//! rows are NULL or too small (seen in 55.2.0). So the rule is skipped for a plan in which one
+//! window is computed from another. It also trusts the declarations of functions: see
 //! `unbounded_windows`.
 
 use std::sync::Arc;

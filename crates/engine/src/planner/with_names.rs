@@ -1,7 +1,8 @@
-//! `WITH` within `WITH`: the nearer query of a name is meant.
+//! `WITH` within `WITH`: the nearest query of a name takes precedence.
 //!
-//! DataFusion 55.2.0 refuses a name that a query around has given, `WITH query name "a" specified more than once`. Here the inner
-//! one gets a name of its own, and what it is called in FROM as an alias.
+//! DataFusion 55.2.0 refuses a name that an outer query defines, `WITH query name "a" specified
+//! more than once`. Here the inner one gets a unique name, and its original name as an alias in
+//! FROM.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifiers::normal;
 
-/// The names that the queries around have given.
+/// The names that the outer queries define.
 #[derive(Default)]
 pub(super) struct Around {
     given: Vec<HashSet<String>>,
@@ -20,7 +21,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Gives names of its own to what a query calls like something around it.
+    /// Renames the WITH queries of a query whose names an outer query defines.
     pub(super) fn enter(&mut self, query: &mut Query) {
         let names = given(query);
         let again: Vec<String> = names.iter().filter(|name| self.has(name)).cloned().collect();
@@ -65,7 +66,7 @@ fn rename(query: &mut Query, old: &str, new: &str) {
 struct Renamer<'a> {
     old: &'a str,
     new: &'a str,
-    /// Queries around that give the name to something nearer.
+    /// The number of queries around that redefine the name.
     shadows: usize,
 }
 

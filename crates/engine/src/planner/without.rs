@@ -1,18 +1,18 @@
-//! Corrections that a debug build leaves out: `ONEHOP_WITHOUT=lossy_casts,order_names`.
+//! Corrections that a debug build omits: `ONEHOP_WITHOUT=lossy_casts,order_names`.
 //!
-//! A test puts an old fault back this way, to prove that random queries find it: see
-//! `tests/differential/mutations.py`. A [pass](passes) is left out by its name, any other
-//! correction by one of [`OTHERS`]. The variable is read once. A release build ignores it.
+//! A test restores an old fault in this way, to prove that random queries find it: see
+//! `tests/differential/mutations.py`. A [pass](passes) is omitted by its name, any other correction
+//! by one of [`OTHERS`]. The variable is read once. A release build ignores it.
 
 use std::sync::LazyLock;
 
 use super::passes;
 use crate::{Error, ErrorKind, Result};
 
-/// The variable that names what is left out, with commas between.
+/// The variable that lists the omitted corrections, separated by commas.
 const VARIABLE: &str = "ONEHOP_WITHOUT";
 
-/// Corrections that are no passes: of syntax trees and of functions.
+/// The corrections of syntax trees and of functions, which are not passes.
 const OTHERS: [&str; 26] = [
     "array_literals",
     "checked_sum",
@@ -47,12 +47,12 @@ static LEFT_OUT: LazyLock<Vec<String>> = LazyLock::new(|| {
     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 });
 
-/// True unless the correction of that name is left out.
+/// Returns true unless the correction of that name is omitted.
 pub(super) fn keeps(name: &str) -> bool {
     !cfg!(debug_assertions) || !LEFT_OUT.iter().any(|left_out| left_out == name)
 }
 
-/// An error that lists all names, if one that is to be left out is not among them.
+/// Fails if an omitted name is unknown. The error lists all names.
 pub(crate) fn check() -> Result<()> {
     if !cfg!(debug_assertions) || LEFT_OUT.is_empty() {
         return Ok(());
@@ -67,7 +67,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// All names, in order.
+/// Returns all names in order.
 fn names() -> Vec<String> {
     let mut names: Vec<String> = passes::corrections().into_iter().chain(OTHERS).map(str::to_owned).collect();
     names.sort_unstable();

@@ -1,8 +1,8 @@
 //! `extract(year FROM n) < 9999` holds for every TIMESTAMP(9).
 //!
-//! DataFusion compares the timestamp with the first moment of the year instead, which is NULL where nanoseconds do not
-//! reach it, before 1678 and after 2261 ([#25135]): no row is found. The year of nanoseconds is taken by a function that
-//! offers no such comparison. Seen in 55.2.0.
+//! DataFusion instead compares the timestamp with the first moment of the year. That is NULL
+//! outside the range of nanoseconds, before 1678 and after 2261 ([#25135]), so no row is found. A
+//! function without such a comparison extracts the year of nanoseconds. Seen in 55.2.0.
 //!
 //! [#25135]: https://github.com/apache/datafusion/issues/25135
 
@@ -18,7 +18,7 @@ use datafusion::prelude::Expr;
 use super::declared_as::declared_as;
 use super::expressions;
 
-/// After types are settled.
+/// Runs after types are settled.
 #[derive(Debug)]
 pub(super) struct YearRanges;
 

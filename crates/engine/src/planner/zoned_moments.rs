@@ -1,13 +1,14 @@
-//! What a timestamp with a time zone is where a session is: `SET TIME ZONE 'Europe/Berlin'` makes `TIMESTAMPTZ '2026-03-30 12:00'` noon in
-//! Berlin, and `CAST(t AS DATE)` the day that it is there.
+//! Timestamps with a time zone in the session's zone. `SET TIME ZONE 'Europe/Berlin'` makes
+//! `TIMESTAMPTZ '2026-03-30 12:00'` noon in Berlin, and `CAST(t AS DATE)` the day there.
 //!
-//! Such timestamps are moments in UTC ([`timestamps`](super::timestamps)). Arrow takes what has no zone for UTC, and goes by the zone of a
-//! column's type, which a file or a frame has given it: `CAST(t AS TIMESTAMP)` would show UTC's clock, and `extract(hour FROM t)` that of
-//! the column. Here the session's zone alone counts, UTC by default. Casts between what has a zone and what has none go through
-//! [functions of ours](super::temporal), and so do functions that look at days and hours.
+//! Such timestamps are moments in UTC ([`timestamps`](super::timestamps)). Arrow takes values
+//! without a zone for UTC, and uses the zone of a column's type, which a file or a frame has set.
+//! `CAST(t AS TIMESTAMP)` would return UTC's time, and `extract(hour FROM t)` that of the column.
+//! Here only the session's zone counts, UTC by default. Casts between types with and without a zone
+//! go through [functions of ours](super::temporal). So do functions of days and hours.
 //!
-//! `t AT TIME ZONE z` is the function `timezone(z, t)`, as in PostgreSQL: of a moment the time that it is there, of a time without
-//! a zone the moment at which it is that there.
+//! `t AT TIME ZONE z` is the function `timezone(z, t)`, as in PostgreSQL. It returns the local time
+//! of a moment in that zone, or the moment of a local time there.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -25,7 +26,7 @@ use crate::pg_types::zone::Zone;
 /// PostgreSQL's name for AT TIME ZONE.
 pub(super) const TIMEZONE: &str = "timezone";
 
-/// After DataFusion has settled types: what is compared is cast as well.
+/// Runs after DataFusion has settled types: compared values are cast as well.
 #[derive(Debug)]
 pub(super) struct ZonedMoments;
 
@@ -43,7 +44,7 @@ impl AnalyzerRule for ZonedMoments {
     }
 }
 
-/// Whether a column of the plan has another zone than UTC.
+/// Returns whether a column of the plan has another zone than UTC.
 fn has_other_zones(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -57,7 +58,7 @@ fn is_of_other_zone(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(_, Some(zone)) if Zone::of_arrow(zone) != Some(Zone::Utc))
 }
 
-/// Where the session is.
+/// The zone of the session.
 struct Here {
     zone: Zone,
     /// Arrow's name for it, if it is not UTC.
@@ -72,7 +73,7 @@ impl Here {
         let is_elsewhere = |expr: &Expr| self.is_elsewhere(expr, schema);
         match &expr {
             Expr::ScalarFunction(call) if call.name() == "date_part" && call.args.iter().any(is_elsewhere) => {
-                // Seconds since 1970 are the same everywhere.
+                // Seconds since 1970 are the same in all zones.
                 if matches!(call.args.first(), Some(Expr::Literal(part, _)) if is_epoch(part)) {
                     return Ok(Transformed::no(expr));
                 }
@@ -102,7 +103,8 @@ impl Here {
         }
     }
 
-    /// Whether it is a moment that Arrow shows in another zone than the session's.
+    /// Returns whether an expression is a moment that Arrow displays in another zone than the
+    /// session's.
     fn is_elsewhere(&self, expr: &Expr, schema: &DFSchema) -> bool {
         expr.get_type(schema).is_ok_and(|data_type| self.is_of_elsewhere(&data_type))
     }
@@ -114,7 +116,7 @@ impl Here {
         }
     }
 
-    /// A moment in the session's zone; anything else as it is.
+    /// Casts a moment to the session's zone. Returns any other value unchanged.
     fn there(&self, expr: Expr, schema: &DFSchema) -> Expr {
         match expr.get_type(schema) {
             Ok(data_type @ DataType::Timestamp(unit, Some(_))) if self.is_of_elsewhere(&data_type) => {
@@ -125,7 +127,7 @@ impl Here {
         }
     }
 
-    /// A cast between what has a zone and what has none, by way of the session's.
+    /// Returns a cast between types with and without a zone, in the session's zone.
     fn casted(&self, value: &Expr, to: &DataType, schema: &DFSchema, is_try: bool) -> Option<Expr> {
         use DataType::{Date32, Date64, Time32, Time64, Timestamp};
         let from = value.get_type(schema).ok()?;
@@ -180,7 +182,7 @@ mod tests {
         texts(&session, "INSERT INTO t VALUES ('2026-03-29 23:30+00', '2026-03-30 12:00:00')").await;
         texts(&session, "SET TIME ZONE 'Europe/Berlin'").await;
         texts(&session, "INSERT INTO t VALUES ('2026-03-30 12:00', '2026-03-29 02:30:00')").await;
-        // As PostgreSQL 15.18 answers.
+        // Expected values are PostgreSQL 15.18's.
         for (query, expected) in [
             ("SELECT CAST(TIMESTAMPTZ '2026-03-30 12:00' AS VARCHAR)", "2026-03-30 12:00:00+02"),
             ("SELECT CAST(TIMESTAMPTZ '2026-01-30 12:00' AS VARCHAR)", "2026-01-30 12:00:00+01"),

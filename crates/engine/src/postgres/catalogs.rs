@@ -1,8 +1,9 @@
-//! PostgreSQL's system catalogs as tables: their columns are those of PostgreSQL 15 (`columns.txt`), their rows are made of
-//! what a statement's snapshot has. A catalog of something that there is none of has no rows, and never will have within
-//! the statement: [`is_empty`] says which these are, so that a query of one need not be planned.
+//! PostgreSQL's system catalogs as tables. Their columns are those of PostgreSQL 15
+//! (`columns.txt`), and their rows come from a statement's snapshot. The catalog of a kind of
+//! object that the engine lacks never has rows within a statement. [`is_empty`] identifies these,
+//! so that a query of one need not be planned.
 //!
-//! Numbers of objects are BIGINT here, where PostgreSQL has a type of its own for them.
+//! OIDs are BIGINT here; PostgreSQL has a separate type for them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -20,10 +21,10 @@ use crate::functions::Behavior;
 use crate::pg_types::types;
 use crate::{Error, ErrorKind, Result};
 
-/// A catalog to a line: its name, then its columns with a letter for the type of each.
+/// One catalog per line: its name, then its columns with a letter for each type.
 const COLUMNS: &str = include_str!("columns.txt");
 
-/// Catalogs that have rows.
+/// The catalogs that have rows.
 const WITH_ROWS: [&str; 16] = [
     "pg_am",
     "pg_attribute",
@@ -43,7 +44,7 @@ const WITH_ROWS: [&str; 16] = [
     "pg_stat_activity",
 ];
 
-/// Numbers that clients know by heart.
+/// The OIDs that clients hard-code.
 const KNOWN: [(&str, i64); 10] = [
     ("pg_class", 1259),
     ("pg_type", 1247),
@@ -57,7 +58,7 @@ const KNOWN: [(&str, i64); 10] = [
     ("pg_trigger", 2620),
 ];
 
-/// The columns of all of them.
+/// The columns of all catalogs.
 static CATALOGS: LazyLock<BTreeMap<&'static str, SchemaRef>> = LazyLock::new(|| {
     COLUMNS.lines().filter_map(|line| line.split_once(' ')).map(|(name, all)| (name, columns(all))).collect()
 });
@@ -87,7 +88,7 @@ fn type_of(letter: &str) -> DataType {
     }
 }
 
-/// Their names and numbers.
+/// Returns the OIDs and names of the catalogs.
 pub(crate) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     CATALOGS.keys().enumerate().map(|(at, name)| {
         let known = KNOWN.iter().find(|(known, _)| known == name).map(|(_, oid)| *oid);
@@ -95,17 +96,17 @@ pub(crate) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     })
 }
 
-/// The columns of one.
+/// Returns the columns of a catalog.
 pub(crate) fn schema(name: &str) -> Option<SchemaRef> {
     CATALOGS.get(name).cloned()
 }
 
-/// Whether it is one that never has a row.
+/// Returns whether a name is that of a catalog that never has rows.
 pub(crate) fn is_empty(name: &str) -> bool {
     CATALOGS.contains_key(name) && !WITH_ROWS.contains(&name)
 }
 
-/// Whether it is about the columns of views, which are planned for it.
+/// Returns whether a catalog lists the columns of views, which are planned for it.
 pub(crate) fn is_about_columns(name: &str) -> bool {
     matches!(name, "pg_attribute" | "columns")
 }
@@ -162,7 +163,8 @@ macro_rules! row {
     ($($name:literal: $value:expr),* $(,)?) => { HashMap::from([$(($name, Cell::from($value))),*]) };
 }
 
-/// A catalog's rows; `None` if it is none. `views` are the columns of views, if it is about these.
+/// Returns a catalog's rows, or `None` if there is no such catalog. `views` holds the columns of
+/// views, if the catalog lists them.
 pub(crate) fn table(name: &str, scope: &Scope, views: &BTreeMap<String, SchemaRef>) -> Result<Option<RecordBatch>> {
     let Some(schema) = schema(name) else { return Ok(None) };
     let rows = match name {
@@ -329,7 +331,7 @@ fn view_rows(scope: &Scope) -> Vec<Row> {
     all.collect()
 }
 
-/// The session that asks.
+/// Returns the session of the query.
 fn activity(scope: &Scope) -> Vec<Row> {
     vec![row! {
         "datid": DATABASE, "datname": scope.client.database.as_str(), "pid": i64::from(scope.client.number), "usesysid": OWNER,
@@ -338,7 +340,7 @@ fn activity(scope: &Scope) -> Vec<Row> {
     }]
 }
 
-/// Rows as columns. What a row says nothing of is zero, false or NULL.
+/// Converts rows to columns. A missing value is zero, false or NULL.
 fn batch(schema: &SchemaRef, mut rows: Vec<Row>) -> Result<RecordBatch> {
     let mut columns = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {

@@ -1,8 +1,10 @@
-//! What PostgreSQL calls the columns of a result that the statement does not name: `count`, `text`, `?column?`.
+//! PostgreSQL's names for the unnamed columns of a result: `count`, `text`, `?column?`.
 //!
-//! Its clients read values by these names. Within the engine, columns are called what was written, `count(*)`, so that each has a name of
-//! its own; who speaks with PostgreSQL's clients puts these in place, which may be alike. The rules are those of `FigureColname` in
-//! PostgreSQL's documentation of its grammar: a column's own name, a function's, a cast's type where what is cast has none.
+//! Its clients read values by these names. Within the engine, columns are named by the text of
+//! their expressions, `count(*)`, so that names are unique. The server for PostgreSQL's clients
+//! replaces them by these names, which may repeat. The rules are those of `FigureColname` in
+//! PostgreSQL's documentation of its grammar. A column has its own name, a call its function's, and
+//! a cast its type's if its argument has no name.
 
 use std::sync::Arc;
 
@@ -14,10 +16,10 @@ use datafusion::sql::sqlparser::ast::{
 use crate::identifiers::normal;
 use crate::pg_types::types;
 
-/// Of what has no name of its own.
+/// The name of an expression without a name.
 const NONE: &str = "?column?";
 
-/// Names of a result's columns: those before the first `*`, and those after the last.
+/// The names of a result's columns: those before the first `*`, and those after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ColumnNames {
     before: Vec<String>,
@@ -26,15 +28,15 @@ pub(crate) struct ColumnNames {
 }
 
 impl ColumnNames {
-    /// Of a query.
+    /// Returns the names of a query's columns.
     pub fn of_query(query: &Query) -> Self {
         first_select(&query.body).map(|select| Self::of_items(&select.projection)).unwrap_or_else(|| {
-            // VALUES, a table by its name: they are called as everywhere.
+            // VALUES and a bare table keep their names.
             Self { has_star: true, ..Self::default() }
         })
     }
 
-    /// Of what is selected, or returned.
+    /// Returns the names of a SELECT or RETURNING list.
     pub fn of_items(items: &[SelectItem]) -> Self {
         let mut names = Self::default();
         for item in items {
@@ -52,7 +54,7 @@ impl ColumnNames {
         names
     }
 
-    /// The columns by these names, if they are those that this is about.
+    /// Renames the columns of a schema, if they correspond to these names.
     pub fn put(&self, schema: &SchemaRef) -> SchemaRef {
         let (count, known) = (schema.fields().len(), self.before.len() + self.after.len());
         if known == 0 || known > count || (known < count && !self.has_star) {
@@ -70,7 +72,7 @@ impl ColumnNames {
     }
 }
 
-/// The select that a set of them has its names of.
+/// Returns the SELECT that names the columns of a set operation.
 fn first_select(body: &SetExpr) -> Option<&Select> {
     match body {
         SetExpr::Select(select) => Some(select),
@@ -84,7 +86,7 @@ fn name(expr: &Expr) -> String {
     figured(expr).map_or_else(|| NONE.into(), |(name, _)| name)
 }
 
-/// Whether a name is what a cast around it is called by as well.
+/// The precedence of a name: a strong one also names a cast around it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strength {
     Weak,
@@ -149,7 +151,7 @@ fn figured(expr: &Expr) -> Option<(String, Strength)> {
     }
 }
 
-/// PostgreSQL's own name of a type: `int4` for INTEGER.
+/// Returns PostgreSQL's own name of a type: `int4` for INTEGER.
 fn type_name(data_type: &DataType) -> String {
     let (written, is_list) = match data_type {
         DataType::Array(_) => (data_type.to_string().trim_end_matches("[]").to_lowercase(), true),
@@ -162,7 +164,7 @@ fn type_name(data_type: &DataType) -> String {
         "timestamp with time zone" => "timestamptz".into(),
         other => types::by_name(other).map_or_else(|| other.to_string(), |known| known.name.to_string()),
     };
-    // A list is called as what is in it.
+    // A list has the name of its items.
     if is_list { name.trim_start_matches('_').into() } else { name }
 }
 
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    /// What PostgreSQL 15.18 calls them (`psql -c "SELECT ..."`).
+    /// Expected names are PostgreSQL 15.18's (`psql -c "SELECT ..."`).
     #[test]
     fn columns_are_called_as_postgresql_calls_them() {
         for (items, names) in [
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(put("SELECT 1 UNION SELECT 2 AS two", &["1"]), "?column?");
         assert_eq!(put("WITH q AS (SELECT 1) SELECT * FROM q", &["1"]), "1");
         assert_eq!(put("VALUES (1)", &["column1"]), "column1");
-        // Not what it is about: nothing is called something else.
+        // The columns do not correspond to the statement, so none is renamed.
         assert_eq!(put("SELECT unnest(x), y FROM t", &["a", "b", "c"]), "a|b|c");
     }
 }

@@ -1,10 +1,11 @@
-//! Functions that PostgreSQL's clients call about a database and a session. Called for a row at a time: what they are about has
-//! few.
+//! Functions that PostgreSQL's clients call about a database and a session. They are computed row
+//! by row, because catalogs have few rows.
 //!
-//! - They are the same for all statements: what a statement knows comes to them in its configuration ([`about`]), which is what
-//!   DataFusion hands to every call, those that it makes while it plans included.
-//! - Those about objects answer for what the statement's snapshot has.
-//! - Those about what there is none of, such as comments and triggers, answer NULL, as PostgreSQL does for an object without.
+//! - All statements share them. They read the state of a statement from its configuration
+//!   ([`about`]), which DataFusion passes to every call, including those during planning.
+//! - Functions of objects use the statement's snapshot.
+//! - Functions of objects that the engine lacks, such as comments and triggers, return NULL, as
+//!   PostgreSQL does for an object without them.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -27,26 +28,26 @@ use super::patterns;
 use crate::pg_types::types;
 use crate::{Error, ErrorKind, Result, Rule};
 
-/// The name under which a text is turned into the number of a relation.
+/// The function that converts a text to the OID of a relation.
 pub(crate) const REGCLASS_IN: &str = "__pg_regclass_in";
-/// The name under which the number of a relation is turned into its name.
+/// The function that converts the OID of a relation to its name.
 pub(crate) const REGCLASS_OUT: &str = "__pg_regclass_out";
-/// The same of types.
+/// The function that converts a text to the OID of a type.
 pub(crate) const REGTYPE_IN: &str = "__pg_regtype_in";
 
-/// The name under which a pattern of LIKE with an escape of its own is written with backslashes.
+/// The function that rewrites a LIKE pattern with another escape character to backslashes.
 pub(crate) const LIKE_PATTERN: &str = "__pg_like_pattern";
 
-/// The same of a pattern of SIMILAR TO, which is written as a regular expression.
+/// The function that rewrites a SIMILAR TO pattern to a regular expression.
 pub(crate) const SIMILAR_PATTERN: &str = "__pg_similar_pattern";
 
-/// The name under which a format of dates and times is refused.
+/// The function that refuses a format of dates and times.
 pub(crate) const UNKNOWN_FORMAT: &str = "__pg_unknown_format";
 
-/// What a function is given: a value for each argument.
+/// A function of one value per argument.
 type Body = fn(&Scope, &[ScalarValue]) -> Result<ScalarValue>;
 
-/// What comes back.
+/// The return type of a function.
 #[derive(Clone, Copy, Debug)]
 enum Returns {
     Text,
@@ -126,14 +127,14 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("has_column_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("has_function_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("has_sequence_privilege", Returns::Truth, |_, _| Ok(truth(true))),
-    // There are none to be held.
+    // There are no advisory locks to release.
     ("pg_advisory_unlock_all", Returns::Text, |_, _| Ok(text(""))),
     ("has_database_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("quote_ident", Returns::Text, quote_ident),
     ("quote_literal", Returns::Text, quote_literal),
 ];
 
-/// Makes them known to the statements of a state.
+/// Registers the functions in a state.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     for (name, returns, body) in FUNCTIONS {
         let call = Call { name, returns: *returns, body: *body, signature: signature() };
@@ -142,22 +143,23 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     Ok(())
 }
 
-/// Tells them what a statement knows. Comes before the statement's start is marked, which is when the configuration is handed on.
+/// Sets the scope of a statement. Must precede the mark of the statement's start, which copies the
+/// configuration.
 pub(crate) fn about(state: &mut SessionState, scope: Arc<Scope>) {
     state.config_mut().options_mut().extensions.insert(OfStatement(scope));
 }
 
-/// What a statement may have in memory, if that is known to its configuration.
+/// Returns the memory limit of a statement in bytes, if its configuration has one.
 pub(crate) fn memory_limit_bytes(options: &ConfigOptions) -> Option<u64> {
     options.extensions.get::<OfStatement>().map(|OfStatement(scope)| scope.settings.memory_limit_bytes())
 }
 
-/// When the transaction of a statement began, if it is in one.
+/// Returns the start of a statement's transaction, if it is in one.
 pub(crate) fn transaction_since(options: &ConfigOptions) -> Option<DateTime<Utc>> {
     options.extensions.get::<OfStatement>().and_then(|OfStatement(scope)| scope.transaction_since)
 }
 
-/// What a statement knows, on its way through its configuration.
+/// The scope of a statement in its configuration.
 #[derive(Clone, Debug)]
 struct OfStatement(Arc<Scope>);
 
@@ -188,11 +190,11 @@ impl ExtensionOptions for OfStatement {
 }
 
 fn signature() -> Signature {
-    // What one of them says may change from one statement to the next, and not within one.
+    // The result may change from one statement to the next, but not within one.
     Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable)
 }
 
-/// One of them.
+/// A function of this module.
 struct Call {
     name: &'static str,
     returns: Returns,
@@ -277,7 +279,7 @@ fn truth(truth: bool) -> ScalarValue {
     ScalarValue::Boolean(Some(truth))
 }
 
-/// An argument as text; `None` if it is NULL or not there.
+/// Returns an argument as text, or `None` if it is NULL or missing.
 fn string(values: &[ScalarValue], at: usize) -> Option<String> {
     let value = values.get(at)?;
     if value.is_null() {
@@ -289,7 +291,7 @@ fn string(values: &[ScalarValue], at: usize) -> Option<String> {
     }
 }
 
-/// The same as a number.
+/// Returns an argument as a number, or `None` if it is not one.
 fn integer(values: &[ScalarValue], at: usize) -> Option<i64> {
     string(values, at)?.trim().parse().ok()
 }
@@ -307,7 +309,7 @@ fn to_regclass(scope: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     Ok(ScalarValue::Int64(name.and_then(|name| objects::relation_oid(&scope.snapshot, &name))))
 }
 
-/// The name, with its schema where it would mean another one without.
+/// Returns the quoted name of a relation.
 fn regclass_out(scope: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     let Some(oid) = integer(values, 0) else {
         return Ok(ScalarValue::Utf8(string(values, 0)));
@@ -351,7 +353,8 @@ fn current_setting(scope: &Scope, values: &[ScalarValue]) -> Result<ScalarValue>
     }
 }
 
-/// Sets a parameter for the session. One that would hold for the transaction alone holds for the session as well.
+/// Sets a parameter for the session. A parameter that should apply to the transaction alone applies
+/// to the session as well.
 fn set_config(scope: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     let (Some(name), Some(value)) = (string(values, 0), string(values, 1)) else {
         return Err(Error::new(ErrorKind::Invalid, "set_config takes a name and a value"));
@@ -396,7 +399,7 @@ fn database_size(scope: &Scope, _: &[ScalarValue]) -> Result<ScalarValue> {
     Ok(number(scope.snapshot.tables().map(|table| table.entry.bytes() as i64).sum()))
 }
 
-/// As PostgreSQL says it: a unit is used up to ten thousand of it.
+/// Formats a size as PostgreSQL does: each unit is used up to ten thousand.
 fn size_pretty(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     let Some(bytes) = integer(values, 0) else { return Ok(ScalarValue::Utf8(None)) };
     if bytes.abs() < 10 * 1024 {

@@ -1,9 +1,10 @@
-//! `information_schema` as PostgreSQL 15 has it: its columns are in `information_schema.txt`, its rows are made of what a statement's
-//! snapshot has. Types have PostgreSQL's names, columns count from 1, and what the engine has none of, such as constraints, has a
-//! view without rows.
+//! PostgreSQL 15's `information_schema`. Its columns are in `information_schema.txt`, and its rows
+//! come from a statement's snapshot. Types have PostgreSQL's names, and columns count from 1.
+//! Objects that the engine lacks, such as constraints, have a view without rows.
 //!
-//! DataFusion's own has Arrow's names of types, counts from 0, and has no view of constraints, privileges or identities. What only it
-//! has (`routines`, `parameters`, `df_settings`) is still its own.
+//! DataFusion's own has Arrow's type names, counts from 0, and has no view of constraints,
+//! privileges or identities. Views that only it has (`routines`, `parameters`, `df_settings`) are
+//! still its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -16,7 +17,7 @@ use super::objects::{Kind, PG_CATALOG, PUBLIC, Relation, relations, schema_name}
 use crate::Result;
 use crate::pg_types::types;
 
-/// A view to a line: its name, then its columns; `:i` is behind those that are numbers.
+/// One view per line: its name, then its columns; `:i` follows those that are numbers.
 const COLUMNS: &str = include_str!("information_schema.txt");
 
 static VIEWS: LazyLock<BTreeMap<&'static str, SchemaRef>> = LazyLock::new(|| {
@@ -31,12 +32,12 @@ fn columns(all: &str) -> SchemaRef {
     Arc::new(Schema::new(all.split(',').map(column).collect::<Vec<_>>()))
 }
 
-/// The names of the views.
+/// Returns the names of the views.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     VIEWS.keys().copied()
 }
 
-/// Whether there is one of that name.
+/// Returns whether there is a view of that name.
 pub(crate) fn has(name: &str) -> bool {
     VIEWS.contains_key(name)
 }
@@ -70,7 +71,8 @@ macro_rules! row {
     ($($name:literal: $value:expr),* $(,)?) => { HashMap::from([$(($name, Cell::from($value))),*]) };
 }
 
-/// A view's rows; `None` if there is none of that name. `views` are the columns of the database's views.
+/// Returns a view's rows, or `None` if there is no view of that name. `views` holds the columns of
+/// the database's views.
 pub(crate) fn table(name: &str, scope: &Scope, views: &BTreeMap<String, SchemaRef>) -> Result<Option<RecordBatch>> {
     let Some(schema) = VIEWS.get(name) else { return Ok(None) };
     let database = scope.client.database.as_str();
@@ -164,7 +166,8 @@ fn column_row(scope: &Scope, relation: &Relation<'_>, field: &Field, position: i
     row
 }
 
-/// How large values of a type are: bits of integers and floats, digits of decimals, those of seconds.
+/// Returns the size limits of a type: bits of integers and floats, digits of decimals and of
+/// fractional seconds.
 fn measures(oid: i64, modifier: i32) -> Vec<(&'static str, i32)> {
     let number = |precision, radix| vec![("numeric_precision", precision), ("numeric_precision_radix", radix)];
     let integer = |bits| [number(bits, 2), vec![("numeric_scale", 0)]].concat();
@@ -190,7 +193,7 @@ fn yes(is: bool) -> &'static str {
     if is { "YES" } else { "NO" }
 }
 
-/// Rows as columns. What a row says nothing of is NULL.
+/// Converts rows to columns. A missing value is NULL.
 fn batch(schema: &SchemaRef, rows: &[Row]) -> Result<RecordBatch> {
     let column = |field: &Arc<Field>| -> ArrayRef {
         let cells = rows.iter().map(|row| row.get(field.name().as_str()));

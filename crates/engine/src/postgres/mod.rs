@@ -1,15 +1,16 @@
-//! What PostgreSQL's clients ask of a database beside its tables: its system catalogs, functions about them, and parameters of
-//! a session. Names and numbers are PostgreSQL 15's; what they tell is what the engine has.
+//! PostgreSQL's system catalogs, the functions on them, and the parameters of a session, for its
+//! clients. Names and OIDs are PostgreSQL 15's; the contents describe the engine.
 //!
-//! - [`catalogs`]: `pg_class`, `pg_attribute`, `pg_type` and so on, made of a statement's snapshot when it asks for them. What
-//!   the engine has none of, such as indexes, has its catalog all the same, without a row.
-//! - [`information_schema`]: SQL's own catalogs, of the same snapshot.
+//! - [`catalogs`]: `pg_class`, `pg_attribute`, `pg_type` and so on, built from a statement's
+//!   snapshot on demand. A kind of object that the engine lacks, such as indexes, has a catalog
+//!   without rows.
+//! - [`information_schema`]: SQL's own catalogs, from the same snapshot.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
-//! - [`column_names`]: what a result's columns are called that the statement does not name.
+//! - [`column_names`]: the names of a result's unnamed columns.
 //! - [`parameters`]: `server_version`, `client_encoding` ... beside the settings.
 //!
-//! Numbers of objects are the same for as long as the objects are there, whoever asks: a table's follows from its id, what has
-//! none is numbered by its name.
+//! The OID of an object is the same for all sessions during the object's life. A table's OID
+//! follows from its id, and objects without an id are numbered by name.
 
 pub(crate) mod catalogs;
 pub(crate) mod column_names;
@@ -31,12 +32,12 @@ pub(crate) const SCHEMA: &str = "pg_catalog";
 /// The schema of SQL's own catalogs.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// Who a session belongs to, if somebody is connected to it.
+/// The client of a session, or the defaults if none is connected.
 #[derive(Clone, Debug)]
 pub struct ClientFacts {
     /// The user's name.
     pub user: String,
-    /// The database's name, as the client calls it.
+    /// The name by which the client calls the database.
     pub database: String,
     /// The number of the connection.
     pub number: i32,
@@ -48,13 +49,17 @@ impl Default for ClientFacts {
     }
 }
 
-/// What a statement's catalogs and functions know.
+/// The state of a statement that catalogs and functions read.
 #[derive(Debug)]
 pub(crate) struct Scope {
+    /// The snapshot of the statement.
     pub snapshot: Arc<Snapshot>,
+    /// The settings of the session.
     pub settings: Settings,
+    /// The client of the session.
     pub client: ClientFacts,
+    /// The parameters of the session.
     pub parameters: parameters::Shared,
-    /// When the transaction began, if there is one.
+    /// The start of the transaction, if there is one.
     pub transaction_since: Option<DateTime<Utc>>,
 }

@@ -1,4 +1,4 @@
-//! The objects of a snapshot with their numbers: schemas, relations, functions.
+//! The objects of a snapshot with their OIDs: schemas, relations, functions.
 
 use arrow::datatypes::{Field, SchemaRef};
 
@@ -6,57 +6,61 @@ use super::catalogs;
 use crate::functions::Function;
 use crate::snapshot::{Snapshot, Table};
 
-/// Numbers of schemas.
+/// The OIDs of schemas.
 pub(crate) const PG_CATALOG: i64 = 11;
 pub(crate) const PUBLIC: i64 = 2200;
 pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
-/// The number of the one database.
+/// The OID of the one database.
 pub(crate) const DATABASE: i64 = 5;
-/// The number of the user whom everything belongs to.
+/// The OID of the user who owns all objects.
 pub(crate) const OWNER: i64 = 10;
-/// The number of the one way in which tables are stored.
+/// The OID of the one access method of tables.
 pub(crate) const HEAP: i64 = 2;
 
-/// Objects that somebody has made begin here.
+/// The first OID of objects that users create.
 const FIRST: i64 = 16_384;
-/// What is numbered by its name begins here.
+/// The first OID of objects that are numbered by name.
 const NAMED: i64 = 1 << 30;
 
 /// A relation.
 #[derive(Clone, Debug)]
 pub(crate) struct Relation<'a> {
+    /// The OID of the relation.
     pub oid: i64,
+    /// The name without the schema.
     pub name: &'a str,
+    /// The OID of the schema.
     pub schema: i64,
+    /// The kind of the relation.
     pub kind: Kind<'a>,
 }
 
-/// What a relation is.
+/// The kind of a relation.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind<'a> {
     Table(&'a Table),
-    /// Its query.
+    /// A view with the text of its query.
     View(&'a str),
-    /// One of ours or PostgreSQL's, which is made when it is asked for.
+    /// A system table of ours or of PostgreSQL's, built on demand.
     System,
 }
 
-/// The number of what has only a name.
+/// Returns the OID of an object that has only a name.
 fn of_name(name: &str) -> i64 {
     NAMED + i64::from(crc32c::crc32c(name.as_bytes()) & 0x3fff_ffff)
 }
 
 pub(crate) fn table_oid(table: &Table) -> i64 {
-    // Numbers of objects have 32 bits, and ids begin at 1.
+    // OIDs have 32 bits, and ids begin at 1.
     FIRST + (table.entry.id % (1 << 29)) as i64
 }
 
-/// The number of a function.
+/// Returns the OID of a function.
 pub(crate) fn function_oid(name: &str) -> i64 {
     of_name(&format!("{name}()"))
 }
 
-/// All relations.
+/// Returns all relations.
 pub(crate) fn relations(snapshot: &Snapshot) -> Vec<Relation<'_>> {
     let tables = snapshot.tables().map(|table| Relation {
         oid: table_oid(table),
@@ -80,7 +84,7 @@ pub(crate) fn relations(snapshot: &Snapshot) -> Vec<Relation<'_>> {
     tables.chain(views).chain(ours).chain(theirs).collect()
 }
 
-/// A relation by what somebody calls it: a name with or without its schema, or a number.
+/// Returns the OID of a relation from a name with or without its schema, or from a number.
 pub(crate) fn relation_oid(snapshot: &Snapshot, text: &str) -> Option<i64> {
     if let Ok(oid) = text.trim().parse::<u32>() {
         return Some(oid.into());
@@ -93,7 +97,7 @@ pub(crate) fn relation_oid(snapshot: &Snapshot, text: &str) -> Option<i64> {
     relations(snapshot).into_iter().find(|relation| relation.name == name && is_in(relation)).map(|found| found.oid)
 }
 
-/// `schema.name`, either in quotes or small.
+/// Splits `schema.name`. A part without quotes is converted to lower case.
 fn split_name(text: &str) -> (Option<String>, String) {
     let (mut parts, mut part, mut is_quoted) = (Vec::new(), String::new(), false);
     for c in text.trim().chars() {
@@ -107,7 +111,7 @@ fn split_name(text: &str) -> (Option<String>, String) {
     (parts.pop(), part)
 }
 
-/// A schema's name.
+/// Returns a schema's name.
 pub(crate) fn schema_name(oid: i64) -> Option<&'static str> {
     match oid {
         PG_CATALOG => Some(super::SCHEMA),
@@ -118,7 +122,7 @@ pub(crate) fn schema_name(oid: i64) -> Option<&'static str> {
 }
 
 impl Relation<'_> {
-    /// The columns, of what has them at hand.
+    /// Returns the columns of a table or a system table. A view has none here.
     pub fn columns(&self) -> Vec<Field> {
         let owned = |schema: &SchemaRef| schema.fields().iter().map(|field| field.as_ref().clone()).collect();
         match &self.kind {
@@ -128,7 +132,7 @@ impl Relation<'_> {
         }
     }
 
-    /// The letter in `pg_class`.
+    /// Returns the letter of its kind in `pg_class`.
     pub fn letter(&self) -> &'static str {
         match &self.kind {
             Kind::Table(table) if table.entry.partition_by.is_some() => "r",
@@ -139,7 +143,7 @@ impl Relation<'_> {
     }
 }
 
-/// The functions that somebody has made, which can be read.
+/// Returns the user-defined functions that can be decoded.
 pub(crate) fn functions(snapshot: &Snapshot) -> Vec<(&str, Function)> {
     let all = snapshot.catalog.functions.iter();
     all.filter_map(|(name, text)| Some((name.as_str(), Function::decode(name, text).ok()?))).collect()

@@ -1,7 +1,8 @@
-//! Parameters of a session that PostgreSQL's clients set and ask for, beside the engine's settings.
+//! The session parameters that PostgreSQL's clients set and read, beside the engine's settings.
 //!
-//! What is accepted is what holds: a parameter that changes how a server answers can have the values that this one answers by,
-//! and others are refused. Some say nothing about answers, such as an application's name; these may be anything.
+//! Every accepted value is in effect. A parameter that changes a server's answers accepts only the
+//! values to which this server conforms. Some parameters do not affect answers, such as an
+//! application's name, and accept any value.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,25 +10,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Result, Rule};
 
-/// Which PostgreSQL this is like.
+/// The version of PostgreSQL that the server reports.
 pub(crate) const SERVER_VERSION: &str = concat!("15.0 (Onehop ", env!("CARGO_PKG_VERSION"), ")");
 
-/// What a parameter takes.
+/// The values that a parameter accepts.
 enum Takes {
     Anything,
-    /// One of these, whatever the case of its letters; the first is the default.
+    /// One of these in any case. The first is the default.
     OneOf(&'static [&'static str]),
-    /// A whole number from the first to the second.
+    /// A whole number in this inclusive range.
     Number(i64, i64),
-    /// UTF-8 by any of its names, of which letters and digits count.
+    /// UTF-8 by any of its names, of which only letters and digits are compared.
     Encoding,
     /// On or off.
     Switch,
-    /// Schemas that there are.
+    /// Existing schemas.
     Schemas,
-    /// The name of a time zone, or an offset as POSIX has it.
+    /// The name of a time zone, or a POSIX offset.
     Zone,
-    /// Nothing: it is as it is.
+    /// No value: the parameter is read-only.
     Nothing,
 }
 
@@ -94,11 +95,11 @@ const PARAMETERS: [Parameter; 40] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parameters {
     values: BTreeMap<&'static str, String>,
-    /// How often any of them was set, or put back.
+    /// The number of times that any parameter was set or reset.
     changes: u64,
 }
 
-/// The same for those who share them.
+/// Parameters that several threads share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Parameters>>);
 
@@ -114,22 +115,22 @@ impl Shared {
         })
     }
 
-    /// How often any of them was set, or put back.
+    /// Returns the number of times that any parameter was set or reset.
     pub fn changes(&self) -> u64 {
         self.with(|all| all.changes)
     }
 
-    /// The value of one; `None` if it is none of these.
+    /// Returns a parameter's value, or `None` if there is no such parameter.
     pub fn get(&self, name: &str) -> Option<String> {
         let parameter = find(name)?;
         let set = self.with(|all| all.values.get(parameter.name).cloned());
         Some(set.unwrap_or_else(|| parameter.default.into()))
     }
 
-    /// Sets one; whether it is one of these.
+    /// Sets a parameter. Returns whether there is one of that name.
     ///
     /// # Errors
-    /// It cannot have this value.
+    /// Fails if the parameter does not accept the value.
     pub fn set(&self, name: &str, value: &str) -> Result<bool> {
         let Some(parameter) = find(name) else { return Ok(false) };
         let value = parameter.check(value.trim())?;
@@ -137,18 +138,18 @@ impl Shared {
         Ok(true)
     }
 
-    /// Back to its default; whether it is one of these.
+    /// Resets a parameter to its default. Returns whether there is one of that name.
     pub fn reset(&self, name: &str) -> bool {
         let parameter = find(name);
         self.change(|values| parameter.map(|parameter| values.remove(parameter.name))).is_some()
     }
 
-    /// Back to their defaults.
+    /// Resets all parameters to their defaults.
     pub fn reset_all(&self) {
         self.change(BTreeMap::clear);
     }
 
-    /// All of them.
+    /// Returns all parameters with their values.
     pub fn list(&self) -> Vec<(&'static str, String)> {
         PARAMETERS.iter().map(|p| (p.name, self.get(p.name).unwrap_or_default())).collect()
     }
@@ -159,7 +160,7 @@ fn find(name: &str) -> Option<&'static Parameter> {
 }
 
 impl Parameter {
-    /// The value as it is kept.
+    /// Returns the value to store.
     fn check(&self, value: &str) -> Result<String> {
         let small = value.to_lowercase();
         let wanted = match &self.takes {
@@ -212,7 +213,8 @@ impl Parameter {
     }
 }
 
-/// Arrow's name for a zone: nothing if it is UTC. `None` if there is no such zone, or Arrow has no name for it.
+/// Returns Arrow's name for a zone: `Some(None)` for UTC, and `None` if there is no such zone or
+/// Arrow has no name for it.
 pub(crate) fn zone_in_arrow(name: &str) -> Option<Option<String>> {
     Zone::parse(name)?.in_arrow()
 }

@@ -1,6 +1,7 @@
-//! Patterns of LIKE and SIMILAR TO with an escape character, as DataFusion takes them.
+//! Rewrites patterns of LIKE and SIMILAR TO with an escape character for DataFusion.
 
-/// A pattern with backslashes in place of its own escapes; `None` if one of these is at its end.
+/// Replaces the escape character of a pattern by backslashes. Returns `None` if the pattern ends
+/// with it.
 pub(crate) fn escaped(pattern: &str, escape: Option<char>) -> Option<String> {
     let mut written = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars();
@@ -15,7 +16,8 @@ pub(crate) fn escaped(pattern: &str, escape: Option<char>) -> Option<String> {
     Some(written)
 }
 
-/// A pattern as a regular expression; `None` if one of its escapes is at its end.
+/// Converts a pattern to a regular expression. Returns `None` if the pattern ends with the escape
+/// character.
 pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
     let mut written = String::from("^(?s:");
     let mut is_class = false;
@@ -35,7 +37,7 @@ pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
                 is_class = false;
                 written.push(']');
             }
-            // `[:alpha:]`
+            // A class such as `[:alpha:]`.
             '[' if is_class && chars.as_str().starts_with(':') => {
                 let (name, rest) = chars.as_str().split_once(":]")?;
                 written.extend(["[", name, ":]"]);

@@ -1,15 +1,17 @@
-//! Rows of files and tables stay in their order where a query asks for no other: the setting `preserve_order`.
+//! Rows of files and tables keep their order if a query requests no other: the setting
+//! `preserve_order`.
 //!
-//! DataFusion deals the files of a scan to its partitions while it runs, deals batches to streams in
-//! turns, and joins streams in the order in which batches come. `FROM 'file' LIMIT 2` has other rows
-//! each time then. So:
+//! DataFusion distributes the files of a scan to its partitions while it runs, and batches to
+//! streams round-robin. It merges streams in the order in which batches arrive. `FROM 'file' LIMIT
+//! 2` then returns other rows each time. So:
 //!
 //! 1. Each partition of a scan reads its own files, which follow those of the partition before it.
-//!    Files of text are in one partition, and all threads parse the file that is being read.
-//! 2. Above the scan, up to the first operator that is not about single rows, no batches are dealt in
-//!    turns, and [`InOrderExec`] joins streams one after the other.
+//!    Text files are in one partition, and all threads parse the file that is being read.
+//! 2. Above the scan, up to the first operator that does not process single rows, no batches are
+//!    distributed round-robin, and [`InOrderExec`] concatenates streams.
 //!
-//! Aggregates, sorts and joins keep no order of files. What is above them stays as it is planned.
+//! Aggregates, sorts and joins do not keep the order of files. The operators above them stay as
+//! planned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,15 +45,15 @@ use crate::planner::is_unseen;
 use crate::scan::SegmentScanExec;
 use crate::settings::RowOrder;
 
-/// Batches of a partition that wait for those before it.
+/// The number of batches of a partition that wait for those before it.
 const AHEAD_BATCHES: usize = 16;
 
-/// Whether a statement keeps the order of stored rows.
+/// Returns whether a statement keeps the order of stored rows.
 pub(crate) fn is_asked(config: &SessionConfig) -> bool {
     config.get_extension::<RowOrder>().is_some_and(|order| *order == RowOrder::Stored)
 }
 
-/// The plan, with the rows of files in their order from each of its partitions to the next.
+/// Returns the plan with the rows of files in their order, from each of its partitions to the next.
 pub(crate) fn ordered(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
     if !is_asked(state.config()) {
         return Ok(plan);
@@ -62,7 +64,7 @@ pub(crate) fn ordered(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Res
     })
 }
 
-/// An [`ordered`] plan as one stream.
+/// Returns an [`ordered`] plan as one stream.
 pub(crate) fn one_stream(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Arc<dyn ExecutionPlan> {
     if is_asked(state.config()) && plan.output_partitioning().partition_count() > 1 && is_kept(&plan) {
         return Arc::new(InOrderExec::new(plan));
@@ -127,7 +129,7 @@ fn kept_union(plan: &Arc<dyn ExecutionPlan>, threads: usize) -> Result<Option<Ke
     Ok(Some(Kept { plan: replace_children_if_necessary(Arc::clone(plan), inputs)?, reads }))
 }
 
-/// Whether a plan is one that [`ordered`] gives.
+/// Returns whether [`ordered`] has produced a plan.
 fn is_kept(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(config) = file_scan(plan) {
         return config.preserve_order || config.file_groups.len() == 1;
@@ -166,7 +168,7 @@ fn is_about_single_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || is_unseen(plan)
 }
 
-/// Partitions as one, and of it the first rows.
+/// Concatenates partitions, and limits them to the first rows.
 fn joined(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
     let one: Arc<dyn ExecutionPlan> = match input.output_partitioning().partition_count() {
         1 => input,
@@ -178,7 +180,8 @@ fn joined(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Arc<dyn Execut
     }
 }
 
-/// The rows of its input's partitions, one partition after the other. The later ones run ahead by some batches.
+/// An operator that returns the rows of its input's partitions, one partition after the other. The
+/// later ones run ahead by some batches.
 #[derive(Debug)]
 struct InOrderExec {
     input: Arc<dyn ExecutionPlan>,
@@ -196,7 +199,7 @@ impl InOrderExec {
         Self { input, properties: Arc::new(properties) }
     }
 
-    /// A partition, of which a task makes the first batches before they are asked for.
+    /// Executes a partition. A task reads its first batches ahead of the consumer.
     fn ahead(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let mut rows = self.input.execute(partition, context)?;
         let mut ahead = RecordBatchReceiverStream::builder(self.input.schema(), AHEAD_BATCHES);

@@ -1,4 +1,5 @@
-//! From an optimized plan to operators: what pipelines can run is lowered to them, and the rest is planned by DataFusion.
+//! Plans operators from an optimized plan: subtrees that pipelines support are lowered to them, and
+//! DataFusion plans the rest.
 //!
 //! [`configure`] makes DataFusion's sessions plan in this way, with the passes of [`planner`].
 
@@ -35,7 +36,8 @@ pub(crate) fn configure(
     Ok(builder.with_query_planner(Arc::new(Planner)))
 }
 
-/// An optimized plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
+/// Plans the operators of an optimized plan, ready to run for `query`. Errors refer to `asked`, the
+/// plan before optimization.
 pub(crate) async fn physical_plan_of_optimized(
     state: &Arc<SessionState>,
     optimized: &Optimized,
@@ -47,7 +49,7 @@ pub(crate) async fn physical_plan_of_optimized(
     planner::runnable(in_order::ordered(operators, state)?, query)
 }
 
-/// A plan as operators that are about to run for `query`.
+/// Plans the operators of a plan, ready to run for `query`.
 pub(crate) async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
@@ -66,7 +68,8 @@ async fn operators_of_optimized(
     planner::with_bounded_batches(planner::guarded(lowered)?, state, &planner).await
 }
 
-/// DataFusion's operators of a plan, with what pipelines can run lowered to them.
+/// Plans DataFusion's operators of a plan, with the subtrees that pipelines support lowered to
+/// them.
 pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let operators = match plan {
         // DataFusion shows the plan after each of its rules.
@@ -76,7 +79,8 @@ pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataF
     operators.map_err(|e| planner::explained_subqueries(e, plan))
 }
 
-/// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.
+/// DataFusion's planner for plans that are not too deep to run. Subtrees that pipelines support are
+/// lowered to them.
 #[derive(Debug)]
 struct Planner;
 

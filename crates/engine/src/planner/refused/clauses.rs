@@ -1,5 +1,5 @@
-//! Clauses that the parser takes and nothing reads, each with what to write in its place and a
-//! statement that has it.
+//! The clauses that the parser accepts and the planner ignores, each with a suggested replacement
+//! and an example statement.
 //!
 //! [`tree`](super::tree) refuses them. The tests run each example.
 
@@ -8,14 +8,17 @@ use crate::{Error, ErrorKind};
 /// A clause that is refused.
 #[derive(Debug)]
 pub(super) struct Clause {
-    /// Its words, as the error names it.
+    /// Its keywords, as the error names it.
     pub name: &'static str,
+    /// The hint of the error.
     pub hint: &'static str,
+    /// A statement that contains the clause.
     #[cfg(test)]
     pub example: &'static str,
 }
 
 impl Clause {
+    /// Returns the error for this clause.
     pub fn error(&self) -> Error {
         Error::new(ErrorKind::Invalid, format!("{} is not supported", self.name)).with_hint(self.hint)
     }
@@ -30,7 +33,7 @@ macro_rules! clauses {
             example: $example,
         };)*
 
-        /// All of them.
+        /// All clauses.
         #[cfg(test)]
         pub(super) const ALL: &[&Clause] = &[$(&$constant),*];
     };
@@ -218,7 +221,7 @@ mod tests {
     use crate::{Error, ErrorKind};
     use datafusion::sql::sqlparser::tokenizer::Token;
 
-    /// Clauses that the dialect does not parse: they are refused by name as soon as it does.
+    /// The clauses that the dialect does not parse. They are refused by name as soon as it does.
     const NOT_PARSED: &[&str] = &[
         "FROM behind a query of WITH",
         "EXCLUDE of a whole SELECT list",
@@ -234,10 +237,10 @@ mod tests {
         "(+) behind a column",
     ];
 
-    /// Clauses whose words the dialect takes for a column.
+    /// The clauses whose keywords the dialect reads as a column.
     const ARE_COLUMNS: &[&str] = &["a word of MySQL's behind SELECT"];
 
-    /// The whole text as one statement.
+    /// Parses the whole text as one statement.
     fn parse(text: &str) -> Result<(), Error> {
         parse_tokens(tokens(text)?, |parser| {
             parser.parse_statement()?;

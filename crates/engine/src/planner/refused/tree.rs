@@ -1,9 +1,11 @@
-//! The syntax tree, node by node: each field is read by the planner, or [refused](super::clauses).
+//! Checks the syntax tree node by node: the planner reads each field, or this module
+//! [refuses](super::clauses) it.
 //!
 //! The parser's structures have a field for each dialect's clauses. Every field and every variant
-//! has a name here: one that a later parser adds does not compile until it is placed. `_` marks a
-//! field that DataFusion's planner or ours reads, or that cannot change an answer; a comment says
-//! so where it is not obvious. All others are refused.
+//! has a name here, so a field that a later parser adds does not compile until it is handled. `_`
+//! marks a field that DataFusion's planner or ours reads, or that cannot change an answer. A
+//! comment gives the reason if it is not obvious. All other fields are refused. so where it is not
+//! obvious. All others are refused.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::clauses::{self, Clause};
 use crate::Error;
 
-/// An error for the first clause that is there.
+/// Fails for the first clause that is present.
 fn none_of<const N: usize>(clauses: [(bool, &Clause); N]) -> ControlFlow<Error> {
     match clauses.iter().find(|(is_there, _)| *is_there) {
         Some((_, clause)) => ControlFlow::Break(clause.error()),
@@ -37,7 +39,7 @@ pub(super) fn query(query: &Query) -> ControlFlow<Error> {
         for_clause,
         settings,
         format_clause,
-        // DataFusion refuses those that it does not read.
+        // DataFusion refuses the operators that it does not support.
         pipe_operators: _,
     } = query;
     none_of([
@@ -65,7 +67,7 @@ pub(super) fn query(query: &Query) -> ControlFlow<Error> {
 }
 
 fn cte(cte: &Cte) -> ControlFlow<Error> {
-    // MATERIALIZED changes no answer.
+    // MATERIALIZED does not change an answer.
     let Cte { alias, query: _, from, materialized: _, closing_paren_token: _ } = cte;
     none_of([(from.is_some(), &clauses::CTE_FROM)])?;
     table_alias(alias)
@@ -79,7 +81,7 @@ fn key(key: &OrderByExpr) -> ControlFlow<Error> {
 pub(super) fn select(select: &Select) -> ControlFlow<Error> {
     let Select {
         select_token: _,
-        // Comments.
+        // These are comments.
         optimizer_hints: _,
         distinct,
         select_modifiers,
@@ -87,7 +89,7 @@ pub(super) fn select(select: &Select) -> ControlFlow<Error> {
         top_before_distinct: _,
         projection,
         exclude,
-        // Refused where a statement may not make a table.
+        // Refused in a statement that may not create a table.
         into: _,
         from,
         lateral_views,
@@ -102,7 +104,7 @@ pub(super) fn select(select: &Select) -> ControlFlow<Error> {
         // See `named_windows`.
         named_window: _,
         qualify: _,
-        // The order of two clauses.
+        // This is the order of two clauses.
         window_before_qualify: _,
         value_table_mode,
         // See `from_first`.
@@ -170,7 +172,7 @@ fn star(options: &WildcardAdditionalOptions) -> ControlFlow<Error> {
 }
 
 fn joins(table: &TableWithJoins) -> ControlFlow<Error> {
-    // The tables are visited by themselves.
+    // The visitor visits the tables separately.
     let TableWithJoins { relation: _, joins } = table;
     joins.iter().try_for_each(join)
 }
@@ -302,7 +304,7 @@ pub(super) fn expr(expr: &Expr) -> ControlFlow<Error> {
         }
         Expr::OuterJoin(_) => ControlFlow::Break(clauses::OUTER_JOIN_MARK.error()),
         Expr::Prior(_) => ControlFlow::Break(clauses::CONNECT_BY.error()),
-        // Planned, or refused by DataFusion's planner with all their fields.
+        // DataFusion's planner plans these with all their fields, or refuses them.
         Expr::Collate { .. }
         | Expr::Identifier(_)
         | Expr::CompoundIdentifier(_)
@@ -366,8 +368,8 @@ pub(super) fn expr(expr: &Expr) -> ControlFlow<Error> {
     }
 }
 
-/// Whether texts compare by a collation as they do without one. `pg_catalog.default` is what psql
-/// writes.
+/// Returns whether strings compare under a collation as they do without one. psql writes
+/// `pg_catalog.default`.
 fn is_bytewise(collation: &ObjectName) -> bool {
     let name = collation.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase());
     matches!(name.as_deref(), Some("c" | "posix" | "ucs_basic" | "binary" | "default"))

@@ -1,7 +1,9 @@
-//! `date_bin(stride, t [, origin])`: the beginning of the bin that a timestamp is in, of bins as long as `stride` from `origin` on.
+//! `date_bin(stride, t [, origin])`: the start of the bin that contains a timestamp. Bins are
+//! `stride` long, counted from `origin`.
 //!
-//! Strides of days and less are lengths of time, of 24 hours a day, with or without a zone, as PostgreSQL has them. Strides of
-//! months, which PostgreSQL refuses, count months of the calendar from the origin; the two do not mix.
+//! Strides of days and less are durations, of 24 hours a day, with or without a zone, as in
+//! PostgreSQL. Strides of months, which PostgreSQL refuses, count calendar months from the origin.
+//! The two do not mix.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use super::{DAY_MICROS, INTERVAL, Kernel, TIMESTAMP, function, in_type, is_text,
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
-/// How long a bin is.
+/// The length of a bin.
 #[derive(Clone, Copy)]
 enum Stride {
     Micros(i64),

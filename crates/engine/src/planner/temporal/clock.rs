@@ -1,8 +1,9 @@
-//! `now()`, `current_timestamp`, `transaction_timestamp()`: when the transaction began. `statement_timestamp()`: when the statement
-//! did. `clock_timestamp()`: the time when it runs. All are TIMESTAMP WITH TIME ZONE, of microseconds.
+//! `now()`, `current_timestamp`, `transaction_timestamp()`: the start of the transaction.
+//! `statement_timestamp()`: the start of the statement. `clock_timestamp()`: the time of the call.
+//! All are TIMESTAMP WITH TIME ZONE, of microseconds.
 //!
-//! DataFusion's `now()` is a TIMESTAMP of nanoseconds without a zone in UTC: `now() > tz` compares the session's clock with
-//! UTC's (datafusion 55.2).
+//! DataFusion's `now()` is a TIMESTAMP of nanoseconds without a zone in UTC: `now() > tz` compares
+//! the session's clock with UTC's (datafusion 55.2).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use datafusion::scalar::ScalarValue;
 use super::timestamptz;
 use crate::postgres::functions::transaction_since;
 
-/// Which time it is that a function tells.
+/// The time that a function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Since {
     Transaction,
@@ -26,7 +27,7 @@ enum Since {
     Now,
 }
 
-/// A function that tells the time.
+/// A function that returns a time.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct Now {
     name: &'static str,

@@ -1,7 +1,7 @@
-//! `t - u` of timestamps, dates and times is an INTERVAL of days and what is left of one, of 24 hours a day.
+//! `t - u` of timestamps, dates and times is an INTERVAL of days of 24 hours and a remainder.
 //!
-//! DataFusion 55.2 makes a Duration of it, which `extract` does not split, and which no DATE can be added to
-//! (apache/datafusion#24915).
+//! DataFusion 55.2 returns a Duration, which `extract` does not split, and to which no DATE can be
+//! added (apache/datafusion#24915).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::prelude::Expr;
 use super::{DAY_MICROS, INTERVAL, Kernel, TIMESTAMP, function, is_zoned, micros_of, out_of_range, timestamptz};
 use crate::pg_types::zone::Zone;
 
-/// The difference of two values of these types, if it is one of moments.
+/// Returns the difference of two values of these types, if they are moments.
 pub(in super::super) fn difference_of(left: &Expr, right: &Expr, types: [&DataType; 2]) -> Option<Expr> {
     use DataType::{Date32, Date64, Time32, Time64, Timestamp};
     let is_of = |which: fn(&DataType) -> bool| which(types[0]) && which(types[1]);
@@ -61,7 +61,7 @@ impl Kernel for Difference {
         let between = left.iter().zip(&right).map(|pair| match pair {
             (Some(left), Some(right)) => {
                 let micros = left.checked_sub(right).ok_or_else(out_of_range)?;
-                // Of the largest difference there are fewer than 107 million days.
+                // The largest difference is less than 107 million days.
                 let days = (micros / DAY_MICROS) as i32;
                 Ok(Some(IntervalMonthDayNano::new(0, days, micros % DAY_MICROS * 1000)))
             }

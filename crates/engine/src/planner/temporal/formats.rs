@@ -1,8 +1,9 @@
 //! `strptime(s, format)`, `to_timestamp(s, format)`, `to_timestamp(number)`, and strftime's `%f`.
 //!
-//! `%f` is microseconds, a fraction with so many digits as there are, as in C, Python and DuckDB; chrono, on which DataFusion
-//! 55.2 relies, takes it for a number of nanoseconds: `.5` is read as 5 ns. `to_timestamp` of a number is a TIMESTAMP WITH TIME
-//! ZONE, as in PostgreSQL, and out of range where DataFusion's stops at 2262.
+//! `%f` is microseconds, a fraction of any number of digits, as in C, Python and DuckDB. DataFusion
+//! 55.2 relies on chrono, which takes it for a number of nanoseconds: `.5` is read as 5 ns.
+//! `to_timestamp` of a number is a TIMESTAMP WITH TIME ZONE, as in PostgreSQL, and has its range;
+//! DataFusion's stops at 2262.
 
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ use crate::error::shown;
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
-/// The function that puts a format of strftime's into chrono's words.
+/// The function that translates a format of strftime's to chrono's notation.
 pub(in super::super) const STRFTIME_FORMAT: &str = "strftime_format";
 
 /// `to_timestamp` or `strptime`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reads {
     name: &'static str,
-    /// Whether what is read is a moment.
+    /// True if the result is a moment.
     has_zone: bool,
 }
 
@@ -119,12 +120,12 @@ impl Reads {
     }
 }
 
-/// Microseconds as clocks show them, and the offset from UTC that is written.
+/// Parses a text. Returns the microseconds of the local time and the offset from UTC in the text.
 fn parsed(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
     let mut parsed = Parsed::new();
     parse(&mut parsed, text.trim(), StrftimeItems::new(format)).ok()?;
     if parsed.to_naive_date().is_err() {
-        // A month without a day is its first, and a year without a month.
+        // A missing day is the first of its month, and a missing month the first of its year.
         let _ = (parsed.set_month(1), parsed.set_day(1));
     }
     let date = parsed.to_naive_date().ok()?;
@@ -136,7 +137,7 @@ fn parsed(text: &str, format: &str) -> Option<(i64, Option<i64>)> {
             parsed.to_naive_time().ok()?
         }
     };
-    // More digits than microseconds have are rounded.
+    // Digits beyond microseconds are rounded.
     let rounds_up = i64::from(time.nanosecond() % 1000 >= 500);
     let micros = date.and_time(time).and_utc().timestamp_micros().checked_add(rounds_up)?;
     Some((micros, parsed.offset().map(i64::from)))
@@ -150,17 +151,17 @@ fn micros_of_seconds(seconds: f64) -> Result<i64> {
     }
 }
 
-/// A format of strftime's in chrono's words, for reading.
+/// Translates a format of strftime's to chrono's notation, for parsing.
 fn chrono_format(format: &str) -> String {
     replaced(format, |behind_point| if behind_point { "%.f" } else { "%6f" })
 }
 
-/// A format of strftime's in chrono's words, for writing.
+/// Translates a format of strftime's to chrono's notation, for formatting.
 fn chrono_format_to_write(format: &str) -> String {
     replaced(format, |behind_point| if behind_point { ".%6f" } else { "%6f" })
 }
 
-/// Puts other words in the place of `%f` and `.%f`.
+/// Replaces `%f` and `.%f`.
 fn replaced(format: &str, fraction: impl Fn(bool) -> &'static str) -> String {
     let mut out = String::with_capacity(format.len() + 4);
     let mut rest = format;
@@ -186,7 +187,7 @@ fn replaced(format: &str, fraction: impl Fn(bool) -> &'static str) -> String {
     out
 }
 
-/// [`STRFTIME_FORMAT`]
+/// The function [`STRFTIME_FORMAT`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct StrftimeFormat;
 

@@ -1,10 +1,12 @@
-//! Functions of dates, times, timestamps and intervals, as PostgreSQL computes them: in microseconds, in the session's zone.
+//! Functions of dates, times, timestamps and intervals as PostgreSQL computes them: in
+//! microseconds, in the session's zone.
 //!
-//! DataFusion 55.2 computes `date_trunc` and `date_bin` in nanoseconds, so that years before 1678 and after 2261 fail; its
-//! `now()` has no zone; the difference of timestamps is a duration, which `extract` does not split into days and hours.
+//! DataFusion 55.2 computes `date_trunc` and `date_bin` in nanoseconds, so that years before 1678
+//! and after 2261 fail. Its `now()` has no zone. The difference of timestamps is a duration, which
+//! `extract` does not split into days and hours.
 //!
-//! Each file holds the kernels of one idea. [`Kernel`] makes a function of one. A kernel reads the session's zone when it
-//! runs, from the options that DataFusion hands it.
+//! Each file contains the kernels of one idea. [`function`] wraps a [`Kernel`] in a function. When
+//! a kernel runs, it reads the session's zone from the options that DataFusion passes.
 
 mod bins;
 mod clock;
@@ -42,12 +44,12 @@ pub(super) const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond
 pub(super) const MICROS: i64 = 1_000_000;
 pub(super) const DAY_MICROS: i64 = 86_400 * MICROS;
 
-/// TIMESTAMP WITH TIME ZONE.
+/// Returns the type TIMESTAMP WITH TIME ZONE.
 pub(super) fn timestamptz() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// The functions that statements call by their names.
+/// Returns the functions that statements call by name.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
         Arc::new(clock::Now::transaction("now", &["current_timestamp", "transaction_timestamp"])),
@@ -62,7 +64,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// What makes a column of columns.
+/// A computation of a column from columns.
 pub(super) trait Kernel: Debug + PartialEq + Eq + Hash + Send + Sync + 'static {
     fn name(&self) -> &str;
 
@@ -74,14 +76,15 @@ pub(super) trait Kernel: Debug + PartialEq + Eq + Hash + Send + Sync + 'static {
         Volatility::Immutable
     }
 
-    /// The types that arguments are cast to; those of functions that rules put in place are right.
+    /// Returns the types to which arguments are cast. Functions that rules insert receive the right
+    /// types.
     fn coerced(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         Ok(types.to_vec())
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType>;
 
-    /// The column, in a session of this zone.
+    /// Computes the column in a session of this zone.
     fn run(&self, columns: &[ArrayRef], zone: Zone) -> Result<ArrayRef>;
 
     fn ordering(&self, _: &[ExprProperties]) -> SortProperties {
@@ -89,14 +92,14 @@ pub(super) trait Kernel: Debug + PartialEq + Eq + Hash + Send + Sync + 'static {
     }
 }
 
-/// A function of a kernel.
+/// A function that runs a kernel.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Function<K> {
     kernel: K,
     signature: Signature,
 }
 
-/// The function that runs a kernel.
+/// Wraps a kernel in a function.
 pub(super) fn function<K: Kernel>(kernel: K) -> ScalarUDF {
     let signature = Signature::user_defined(kernel.volatility());
     ScalarUDF::from(Function { kernel, signature })
@@ -140,7 +143,7 @@ impl<K: Kernel> ScalarUDFImpl for Function<K> {
     }
 }
 
-/// Timestamps in microseconds, whatever their unit and zone; dates are midnights.
+/// Converts timestamps of any unit and zone to microseconds. Dates become midnights.
 pub(super) fn micros_of(values: &ArrayRef) -> Result<TimestampMicrosecondArray> {
     let zone = match values.data_type() {
         DataType::Timestamp(_, zone) => zone.clone(),
@@ -150,17 +153,17 @@ pub(super) fn micros_of(values: &ArrayRef) -> Result<TimestampMicrosecondArray> 
     Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
 }
 
-/// Whether values are moments.
+/// Returns whether values are moments.
 pub(super) fn is_zoned(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(_, Some(_)))
 }
 
-/// The error about a timestamp that a result has no room for.
+/// Returns the error for a timestamp that is out of range.
 pub(super) fn out_of_range() -> datafusion::common::DataFusionError {
     Error::new(ErrorKind::Data, "a timestamp is out of range").breaking(Rule::Range).into()
 }
 
-/// The column in microseconds, as a column of this type.
+/// Casts a column of microseconds to this type.
 pub(super) fn in_type(micros: TimestampMicrosecondArray, data_type: &DataType) -> Result<ArrayRef> {
     let zone = match data_type {
         DataType::Timestamp(_, zone) => zone.clone(),
@@ -170,12 +173,12 @@ pub(super) fn in_type(micros: TimestampMicrosecondArray, data_type: &DataType) -
     Ok(if micros.data_type() == data_type { micros } else { cast(&micros, data_type)? })
 }
 
-/// One text for each row of a column of texts.
+/// Casts a column of strings to `Utf8`.
 pub(super) fn texts(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(column, &DataType::Utf8)?)
 }
 
-/// True for a string and for NULL. A dictionary of strings is one until the
+/// Returns whether a type is a string or NULL. A dictionary of strings is one until the
 /// [analyzer](super::dictionary_texts) has decoded it.
 pub(super) fn is_text(data_type: &DataType) -> bool {
     match data_type {

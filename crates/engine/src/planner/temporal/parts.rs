@@ -1,8 +1,9 @@
-//! `extract(part FROM x)` where DataFusion's `date_part` gives none, or another: of intervals, whose hours are fewer than 24 only
-//! where they are written so, and centuries, decades, millennia, Julian days and offsets of timestamps.
+//! `extract(part FROM x)` where DataFusion's `date_part` lacks the part or returns another value.
+//! These are parts of intervals, and centuries, decades, millennia, Julian days and offsets of
+//! timestamps. The hours of an interval are below 24 only if its literal says so.
 //!
-//! `extract(epoch FROM INTERVAL '1 year')` takes a year for 365.25 days, and a month that is no part of one for 30. DataFusion
-//! 55.2 takes a year for 360.
+//! `extract(epoch FROM INTERVAL '1 year')` counts a year as 365.25 days, and a month that is not
+//! part of a year as 30. DataFusion 55.2 counts a year as 360.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind};
 
 const DAY_SECONDS: f64 = 86_400.0;
-/// Days from the first Julian day to 1970-01-01.
+/// The number of days from the first Julian day to 1970-01-01.
 const JULIAN_1970: i64 = 2_440_588;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Hash)]
@@ -68,7 +69,7 @@ impl Part {
         })
     }
 
-    /// Whether DataFusion's function has none of a timestamp.
+    /// Returns whether DataFusion's function lacks this part for a timestamp.
     fn is_missing(self) -> bool {
         matches!(
             self,
@@ -83,7 +84,7 @@ impl Part {
     }
 }
 
-/// The part that a call of `date_part` is about, where it is computed here.
+/// Returns the part of a `date_part` call, if this module computes it.
 pub(in super::super) fn part_of(name: &Expr, value: &Expr, data_type: &DataType) -> Result<Option<Expr>> {
     let Expr::Literal(name, _) = name else { return Ok(None) };
     let Some(name) = name.try_as_str().flatten() else { return Ok(None) };
@@ -220,10 +221,11 @@ fn of_day(part: Part, day: i64) -> i64 {
     }
 }
 
-/// How long an interval is, in microseconds, of months of 30 days: a key that sorts as intervals do.
+/// The length of an interval in microseconds, with months of 30 days: a key in the order of
+/// intervals.
 ///
-/// `row_number() OVER (ORDER BY interval)` is an internal error in DataFusion 55.2, "Cannot run range queries on datatype"
-/// (apache/datafusion#24915).
+/// `row_number() OVER (ORDER BY interval)` is an internal error in DataFusion 55.2, "Cannot run
+/// range queries on datatype" (apache/datafusion#24915).
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct IntervalLength;
 
@@ -232,7 +234,7 @@ impl IntervalLength {
         function(Self).call(vec![interval])
     }
 
-    /// Of one interval.
+    /// Returns the length of one interval.
     pub(in super::super) fn micros(interval: IntervalMonthDayNano) -> i128 {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         (i128::from(months) * 30 + i128::from(days)) * i128::from(DAY_MICROS) + i128::from(nanoseconds / 1000)

@@ -1,7 +1,8 @@
-//! `generate_series(t, u, i)` and `range(t, u, i)` of timestamps: in microseconds, and where clocks of the session are.
+//! `generate_series(t, u, i)` and `range(t, u, i)` of timestamps, in microseconds and in the local
+//! time of the session.
 //!
-//! DataFusion 55.2 steps in UTC, in nanoseconds: three months from 2020-01-01 on are not three months in a zone with summer
-//! time, and years before 1678 and after 2261 fail.
+//! DataFusion 55.2 steps in UTC, in nanoseconds. Three months from 2020-01-01 are not three months
+//! in a zone with daylight saving time, and years before 1678 and after 2261 fail.
 
 use std::sync::Arc;
 
@@ -18,16 +19,16 @@ use crate::limits::{go_on, go_on_with};
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
-/// The most values that one series has.
+/// The maximum number of values of a series.
 const MOST: usize = 100_000_000;
 
-/// The values that there is room for at first.
+/// The initial capacity, in values.
 const FIRST: usize = 64;
 
-/// Values between two looks whether the statement goes on.
+/// The number of values between two checks of cancellation.
 const LOOK_EVERY: usize = 1 << 14;
 
-/// The series that a call of one of DataFusion's functions is, if it is one of timestamps.
+/// Returns the series of a call of one of DataFusion's functions, if it is of timestamps.
 pub(in super::super) fn series_of(name: &str, args: &[Expr], types: &[DataType]) -> Option<Expr> {
     let includes_end = match name {
         "generate_series" => true,
@@ -78,7 +79,7 @@ impl Series {
             }
             push(out, at)?;
             let next = shifted(at, step, zone).ok_or_else(out_of_range)?;
-            // A step of less than a microsecond, or one that clocks swallow.
+            // The step is less than a microsecond, or a change of the clock cancels it.
             if next == at {
                 return exec_err!("the step of a series leads nowhere");
             }
@@ -87,7 +88,8 @@ impl Series {
     }
 }
 
-/// Appends a value; asks before memory for more is taken, and whether the statement goes on.
+/// Appends a value. Checks the memory limit before it grows the vector, and checks for
+/// cancellation.
 fn push(out: &mut Vec<i64>, value: i64) -> Result<()> {
     if out.len() == out.capacity() {
         let more = out.capacity().max(FIRST);

@@ -1,8 +1,8 @@
-//! Timestamps from one clock to another: `t AT TIME ZONE z`, casts between types with a zone and without, and `t + interval` where
-//! clocks are.
+//! Conversions of timestamps between zones: `t AT TIME ZONE z`, casts between types with and
+//! without a zone, and `t + interval` in local time.
 //!
-//! To a timestamp with a time zone, months and days are added to what local clocks show, and the rest to the moment: a day
-//! later is not always 24 hours later.
+//! To a timestamp with a time zone, months and days are added in local time, and the rest to the
+//! moment. A day later is not always 24 hours later.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::pg_types::calendar::days_of_civil;
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind, Rule};
 
-/// A zone by its name or abbreviation.
+/// Returns a zone by its name or abbreviation.
 pub(super) fn zone_named(name: &str) -> Result<Zone> {
     Zone::behind_time(name).ok_or_else(|| {
         let error = Error::new(ErrorKind::Data, format!("there is no time zone {}", shown(name)));
@@ -37,7 +37,7 @@ fn mapped(values: &ArrayRef, map: impl Fn(i64) -> Option<i64>) -> Result<Timesta
     micros.iter().map(|micros| micros.map(|micros| map(micros).ok_or_else(out_of_range)).transpose()).collect()
 }
 
-/// The time that clocks of the session show at a moment.
+/// The local time of the session at a moment.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct LocalTime;
 
@@ -62,7 +62,7 @@ impl Kernel for LocalTime {
     }
 }
 
-/// The moment at which clocks of the session show a time.
+/// The moment of a local time of the session.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct MomentOfLocal;
 
@@ -87,7 +87,8 @@ impl Kernel for MomentOfLocal {
     }
 }
 
-/// `timezone(zone, t)`: of a moment the time that it is there, of a time the moment at which it is that there.
+/// `timezone(zone, t)`: the local time of a moment in the zone, or the moment of a local time in
+/// the zone.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct AtTimeZone;
 
@@ -109,7 +110,7 @@ impl Kernel for AtTimeZone {
         };
         let value = match value {
             DataType::Timestamp(..) => value.clone(),
-            // PostgreSQL reads a literal, and takes a date, as a moment.
+            // PostgreSQL interprets a literal or a date as a moment.
             DataType::Date32 | DataType::Date64 | DataType::Null => timestamptz(),
             text if text.is_string() => timestamptz(),
             _ => {
@@ -153,6 +154,7 @@ impl Kernel for AtTimeZone {
 /// `t + i` and `t - i` of a timestamp with a time zone.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct Shift {
+    /// True for `t - i`.
     pub is_back: bool,
 }
 
@@ -193,7 +195,7 @@ fn opposite(interval: IntervalMonthDayNano) -> Option<IntervalMonthDayNano> {
     Some(IntervalMonthDayNano::new(months.checked_neg()?, days.checked_neg()?, nanoseconds.checked_neg()?))
 }
 
-/// A moment and an interval.
+/// Adds an interval to a moment.
 pub(super) fn shifted(micros: i64, interval: IntervalMonthDayNano, zone: Zone) -> Option<i64> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut micros = micros;
@@ -206,7 +208,7 @@ pub(super) fn shifted(micros: i64, interval: IntervalMonthDayNano, zone: Zone) -
     micros.checked_add(nanoseconds / 1000)
 }
 
-/// A time so many months later: on the last day of the month if that has no such day.
+/// Adds months to a time. A day that the resulting month lacks becomes its last day.
 pub(super) fn add_months(micros: i64, months: i64) -> Option<i64> {
     let (year, month, day) = onehop_pipeline::bind::civil(micros.div_euclid(DAY_MICROS));
     let all = year.checked_mul(12)?.checked_add(i64::from(month) - 1)?.checked_add(months)?;
@@ -217,7 +219,8 @@ pub(super) fn add_months(micros: i64, months: i64) -> Option<i64> {
     days.checked_mul(DAY_MICROS)?.checked_add(micros.rem_euclid(DAY_MICROS))
 }
 
-/// Timestamps of whole units of so many microseconds, rounded: what casts to TIMESTAMP(0) and TIMESTAMP(3) cut off.
+/// Timestamps rounded to multiples of `each` microseconds. Arrow's casts to TIMESTAMP(0) and
+/// TIMESTAMP(3) truncate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct RoundedTimestamp {
     each: i64,

@@ -1,7 +1,8 @@
-//! `sum()` and `avg()` of intervals, as PostgreSQL has them: months, days and microseconds are added up apart, and what is left
-//! of a division of months goes to days, of days to hours.
+//! `sum()` and `avg()` of intervals as in PostgreSQL: months, days and nanoseconds are summed
+//! separately. The remainder of a division of months goes to days, and of days to hours.
 //!
-//! DataFusion 55.2 adds up durations, and no intervals. [`with_intervals`] makes either function of one that there is.
+//! DataFusion 55.2 sums durations, but not intervals. [`with_intervals`] extends an existing
+//! function.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::super::interval_arithmetic::scaled;
 use super::INTERVAL;
 use crate::{Error, ErrorKind, Rule};
 
-/// `sum` or `avg`, also of intervals.
+/// Extends `sum` or `avg` to intervals.
 pub(in super::super) fn with_intervals(inner: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     let divides = match inner.name() {
         "sum" => false,
@@ -150,11 +151,11 @@ impl AggregateUDFImpl for WithIntervals {
 
 const STATE: DataType = DataType::Decimal128(38, 0);
 
-/// Intervals that are added up.
+/// A sum of intervals.
 #[derive(Debug, Default)]
 struct Intervals {
     divides: bool,
-    /// Months, days, nanoseconds, and how many intervals there were.
+    /// The sums of months, days and nanoseconds, and the number of intervals.
     parts: [i128; 4],
 }
 
@@ -216,11 +217,11 @@ impl Accumulator for Intervals {
     }
 }
 
-/// Intervals that are added up once each. Of two that are as long, the first counts.
+/// A sum of distinct intervals. The first of several intervals of equal length counts.
 #[derive(Debug)]
 struct DistinctIntervals {
     sum: Intervals,
-    /// By their lengths.
+    /// The intervals by their lengths.
     seen: HashMap<i128, IntervalMonthDayNano>,
 }
 

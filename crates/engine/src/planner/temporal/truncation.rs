@@ -1,7 +1,8 @@
-//! `date_trunc(unit, t [, zone])`: of a timestamp, a date (which is midnight), a time or an interval.
+//! `date_trunc(unit, t [, zone])` of a timestamp, a date (which is a midnight), a time or an
+//! interval.
 //!
-//! A timestamp with a time zone is cut where it is local: days and what is longer begin at local midnights. A part of a
-//! day keeps the offset that the moment has.
+//! A timestamp with a time zone is truncated in local time: days and longer units begin at local
+//! midnights. A part of a day keeps the offset of the moment.
 
 use std::sync::Arc;
 
@@ -22,16 +23,16 @@ use crate::pg_types::calendar::days_of_civil;
 use crate::pg_types::zone::Zone;
 use crate::{Error, ErrorKind};
 
-/// What is kept.
+/// The unit to which a value is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// So many microseconds, which divide a day.
+    /// A number of microseconds that divides a day.
     Micros(i64),
     Day,
     Week,
     Month,
     Quarter,
-    /// So many years, counted from the year 1, or from 0.
+    /// A number of years, counted from the year 1, or from 0.
     Years {
         count: i64,
         from: i64,
@@ -63,7 +64,7 @@ impl Unit {
         })
     }
 
-    /// The beginning of the unit that a time is in, both in microseconds since 1970.
+    /// Returns the start of the unit that contains a time, both in microseconds since 1970.
     fn start(self, micros: i64) -> i64 {
         let day = micros.div_euclid(DAY_MICROS);
         let (year, month, _) = onehop_pipeline::bind::civil(day);
@@ -216,7 +217,7 @@ impl Kernel for DateTrunc {
     }
 }
 
-/// The zone of a row: that of the argument if there is one, or the session's.
+/// Returns the zone of a row: the argument's if there is one, or the session's.
 fn zone_of(zones: &[ArrayRef], row: usize, session: Zone) -> Result<Option<Zone>> {
     let [zones] = zones else { return Ok(Some(session)) };
     let zones = cast(zones, &DataType::Utf8)?;

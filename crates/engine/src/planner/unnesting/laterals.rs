@@ -1,7 +1,8 @@
-//! LATERAL joins as joins that are not.
+//! Rewrites LATERAL joins to plain joins.
 //!
-//! Those that have nothing but columns and conditions above what names nothing of the row around are joined on these conditions,
-//! without D. DataFusion's own rule, which takes conditions on both out of a subquery wherever they are, finds none.
+//! A subquery may consist of columns and conditions above a plan without outer columns. It is
+//! joined on these conditions, without D. DataFusion's own rule, which takes conditions on both
+//! sides out of a subquery wherever they are, then finds none.
 
 use std::sync::Arc;
 
@@ -16,20 +17,20 @@ use super::superset::has_subquery;
 use super::{Domain, Names, Unnested, deep, projected, refused, under_alias};
 use crate::planner::expressions;
 
-/// Joins that are LATERAL as joins that are not, but for those that DataFusion does right.
+/// Rewrites LATERAL joins to plain joins, except those that DataFusion answers correctly.
 pub(in crate::planner) fn without_laterals(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     let rewritten = Laterals { names, around: Vec::new() }.without(plan)?;
     match rewritten.transformed {
-        // What is above knows of columns that are NULL now.
+        // The operators above have columns that may be NULL now.
         true => Ok(rewritten.data.transform_up(|node| node.recompute_schema().map(Transformed::yes))?.data),
         false => Ok(rewritten.data),
     }
 }
 
-/// Rewrites LATERAL joins.
+/// A rewriter of LATERAL joins.
 struct Laterals<'a> {
     names: &'a Names,
-    /// What the queries have that are around the one that is looked at.
+    /// The schemas of the queries around the current one.
     around: Vec<DFSchemaRef>,
 }
 
@@ -83,7 +84,8 @@ impl<'a> Laterals<'a> {
             let subquery = inside.without(subquery)?.data;
             return Ok(Transformed::yes(joined(join, subquery, alias, self.names)?));
         }
-        // DataFusion does not call it LATERAL where the row is named in subqueries of the subquery alone.
+        // DataFusion does not mark the join as LATERAL if only subqueries of the subquery contain
+        // outer columns.
         let right = inside.without(join.right.as_ref().clone())?;
         let named = outer_columns_of(&right.data)?;
         let named: Vec<&Column> = named.iter().filter(|column| has(join.left.schema(), column)).collect();
@@ -99,7 +101,8 @@ impl<'a> Laterals<'a> {
     }
 }
 
-/// What WHERE says of the rows that LATERAL is about, is said before it: then it is answered for these alone.
+/// Moves conditions of WHERE on the left side below a LATERAL join, so that the subquery is
+/// answered only for those rows.
 fn below_lateral(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Filter(filter) = plan else { return Ok(plan) };
     let LogicalPlan::Join(join) = filter.input.as_ref() else { return Ok(LogicalPlan::Filter(filter)) };
@@ -119,12 +122,12 @@ fn below_lateral(plan: LogicalPlan) -> Result<LogicalPlan> {
     }
 }
 
-/// One of the rows at hand alone, as often as it is asked.
+/// Returns whether a condition depends on one row alone and always has the same value for it.
 pub(in crate::planner) fn is_plain_condition(condition: &Expr) -> bool {
     !has_subquery(condition) && !condition.is_volatile() && !condition.contains_outer()
 }
 
-/// Whether there is a LATERAL join outside of expressions.
+/// Returns whether there is a LATERAL join outside of expressions.
 pub(in crate::planner) fn has_lateral(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| Ok(matches!(node, LogicalPlan::Subquery(_))))
 }
@@ -140,16 +143,16 @@ pub(super) fn lateral_of(right: &LogicalPlan) -> Option<(&Subquery, Option<&Tabl
     }
 }
 
-/// A subquery whose conditions on both are above all else that it does.
+/// A subquery whose conditions on both sides are above its other operators.
 struct Plain {
-    /// The rows that the others are of. Their keys are what these read.
+    /// The rows below the conditions. Their keys are the columns that the conditions read.
     rows: Unnested,
-    /// About keys, and columns of the query around.
+    /// The conditions on keys and on columns of the outer query.
     conditions: Vec<Expr>,
 }
 
 impl Plain {
-    /// If it is one.
+    /// Splits a subquery. Returns `None` if it has another form.
     fn of(plan: &LogicalPlan, around: &DFSchema, names: &Names) -> Result<Option<Self>> {
         match plan {
             LogicalPlan::Projection(projection) if projection.expr.iter().all(is_plain_condition) => {
@@ -214,7 +217,7 @@ impl Plain {
     }
 }
 
-/// A LATERAL join as one that is not.
+/// Rewrites a LATERAL join to a plain join.
 fn joined(join: Join, subquery: LogicalPlan, alias: Option<TableReference>, names: &Names) -> Result<LogicalPlan> {
     if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
         return Err(refused("LATERAL behind RIGHT or FULL JOIN"));
@@ -227,7 +230,7 @@ fn joined(join: Join, subquery: LogicalPlan, alias: Option<TableReference>, name
         None => Ok(plan),
     };
     if columns.is_empty() {
-        // Of queries further out.
+        // The subquery contains only columns of queries further out.
         let right = Arc::new(aliased(subquery, &[])?);
         return with_right(join, right, Vec::new());
     }

@@ -1,20 +1,24 @@
-//! Subqueries about the row around them, answered for all rows at once.
+//! Unnests correlated subqueries: they are answered for all outer rows at once.
 //!
-//! After Neumann and Kemper, "Unnesting Arbitrary Queries" (BTW 2015). A subquery is a function of the columns that it names of the
-//! row around it. The domain D is what these columns are, each combination once. [`Domain::unnested`] makes of the subquery's plan
-//! one that has its rows for all of D, with columns of D, the keys, before its own:
+//! After Neumann and Kemper, "Unnesting Arbitrary Queries" (BTW 2015). A correlated subquery is a
+//! function of the outer columns that it contains. The domain D is the set of the distinct values
+//! of these columns. [`Domain::unnested`] transforms the subquery's plan into one that has the
+//! subquery's rows for all of D. Columns of D, the keys, precede its own columns:
 //!
-//! 1. What names nothing of the row around is the same for all of D: D × plan.
-//! 2. Where a column of the row around is named, there is a key instead.
-//! 3. What is about all rows there are becomes about those of one key: keys are grouped by, windows are partitioned by them, DISTINCT
-//!    compares them, LIMIT becomes `row_number() OVER (PARTITION BY keys ..)`, and joins of two such inputs are on equal keys.
-//! 4. An aggregate without groups has a row for nobody as well: D LEFT JOIN it, with each aggregate's value of no rows. So has the
-//!    total of ROLLUP, CUBE and GROUPING SETS, whose groups are NULL. The keys are in each of the sets.
+//! 1. A plan without outer columns is the same for all of D: D × plan.
+//! 2. A key replaces each outer column.
+//! 3. An operator over all rows becomes one over the rows of each key. Aggregates group by the
+//!    keys, windows are partitioned by them, and DISTINCT compares them. LIMIT becomes
+//!    `row_number() OVER (PARTITION BY keys ..)`, and joins of two such inputs compare the keys.
+//! 4. An aggregate without groups has a row even for a key without rows. It becomes D LEFT JOIN it,
+//!    with the value of each aggregate over no rows. So has the total of ROLLUP, CUBE and GROUPING
+//!    SETS, whose groups are NULL. The keys are part of each set.
 //!
-//! Values that are equal may look different, and a subquery may say so: keys are what they look like, see [`looks`].
+//! Equal values may have different representations, and a subquery may distinguish them. So keys
+//! are representations, see [`looks`].
 //!
-//! The query around is joined with that on D's columns, NULL beside NULL. D is read from the query around once more, so
-//! it has to find what is there the first time: see [`superset`].
+//! The outer query is joined with the result on D's columns, where NULL equals NULL. D reads the
+//! outer query a second time, so it must find the same rows as the first time: see [`superset`].
 //!
 //! LATERAL joins become such joins: see [`laterals`].
 
@@ -46,10 +50,10 @@ use self::superset::{Superset, is_volatile, superset};
 use super::{expressions, looks};
 use crate::{Error, ErrorKind};
 
-/// What a key is called; a number follows. No two of a statement are the same.
+/// The prefix of the names of keys; a number follows. The names are unique in a statement.
 const KEY: &str = "__outer";
 
-/// Names that are given once.
+/// A generator of unique names.
 #[derive(Default)]
 pub(super) struct Names {
     given: Cell<usize>,
@@ -61,28 +65,28 @@ impl Names {
         format!("{KEY}{}", self.given.get())
     }
 }
-/// A column of the row around.
+/// An outer column.
 #[derive(Clone)]
 struct Outer {
-    /// As it is named in the subquery.
+    /// The column's name in the subquery.
     column: Column,
-    /// Whether its key is what it looks like.
+    /// True if its key is a representation.
     is_look: bool,
 }
 
 impl Outer {
-    /// The key of its value.
+    /// Returns the key of its value.
     fn key(&self) -> Expr {
         let value = Expr::Column(self.column.clone());
         if self.is_look { looks::look(value) } else { value }
     }
 
-    /// The value of its key.
+    /// Returns the value of its key.
     fn of(&self, key: Expr) -> Expr {
         if self.is_look { looks::seen(key) } else { key }
     }
 
-    /// The same in a subquery of those that have the keys.
+    /// Returns the value of its key in a subquery of a plan that has the keys.
     fn of_outside(&self, field: &FieldRef, key: Column) -> Expr {
         let key_type = looks::look_type(field.data_type()).unwrap_or_else(|| field.data_type().clone());
         let field = Arc::new(field.as_ref().clone().with_data_type(key_type));
@@ -90,16 +94,17 @@ impl Outer {
     }
 }
 
-/// What the columns are that a subquery names of the row around it, each combination once.
+/// The domain D of a subquery: the distinct values of its outer columns.
 pub(super) struct Domain<'a> {
     columns: Vec<Outer>,
-    /// How they are compared, all in one way: DataFusion hashes equalities, or null-safe ones, not both.
+    /// The operator that compares all of them. DataFusion hashes either equalities or null-safe
+    /// ones, not both.
     equals: Operator,
     rows: Arc<LogicalPlan>,
     names: &'a Names,
 }
 
-/// A plan with a row's keys before it.
+/// A plan whose first columns are the keys of a row.
 pub(super) struct Unnested {
     pub(super) plan: LogicalPlan,
     pub(super) keys: Vec<Column>,
@@ -110,12 +115,12 @@ impl Unnested {
         self.keys.iter().cloned().map(Expr::Column).collect()
     }
 
-    /// The columns behind the keys.
+    /// Returns the columns after the keys.
     pub(super) fn columns(&self) -> Vec<Column> {
         self.plan.schema().columns().split_off(self.keys.len())
     }
 
-    /// With the names of the plan that it was made of.
+    /// Restores the names of the original plan.
     fn named(self, schema: &DFSchema) -> Result<Self> {
         let columns = self.columns();
         if columns == schema.columns() {
@@ -132,14 +137,14 @@ impl Unnested {
 }
 
 impl<'a> Domain<'a> {
-    /// Of the columns of the query around.
+    /// Creates the domain of columns of the outer query.
     pub(super) fn new(around: &Arc<LogicalPlan>, columns: Vec<Column>, names: &'a Names) -> Result<Self> {
         let around = source_of(around, &columns);
         let Superset { plan, is_chance } = superset(around)?;
         if columns.iter().any(|column| is_chance.contains(column)) {
             return Err(refused("a value that may be another one when it is computed again"));
         }
-        // A value that is a subquery is NULL if that has no rows, whatever its column says.
+        // A scalar subquery is NULL if it has no rows, even if its column is NOT NULL.
         let mut may_be_null = expressions::has(around, |expr| matches!(expr, Expr::ScalarSubquery(_)))?;
         for column in &columns {
             may_be_null = may_be_null || plan.schema().field_from_column(column)?.is_nullable();
@@ -155,7 +160,7 @@ impl<'a> Domain<'a> {
         Ok(Self { columns, equals, rows: Arc::new(LogicalPlan::Distinct(Distinct::All(keys))), names })
     }
 
-    /// That rows of a subquery are those of a row of the query around.
+    /// Returns the conditions that match the rows of a subquery with a row of the outer query.
     fn is_row_of(&self, unnested: &Unnested) -> Vec<Expr> {
         pairs(self.equals, self.columns.iter().map(Outer::key), unnested.key_exprs())
     }
@@ -164,7 +169,7 @@ impl<'a> Domain<'a> {
         self.columns.iter().any(|outer| outer.column == *column)
     }
 
-    /// The whole subquery for all of D.
+    /// Unnests the whole subquery for all of D.
     pub(super) fn answered(&self, plan: &LogicalPlan) -> Result<Unnested> {
         if is_volatile(plan)? {
             return Err(refused_with(
@@ -179,7 +184,7 @@ impl<'a> Domain<'a> {
         Ok(unnested)
     }
 
-    /// D, with names of its own.
+    /// Returns D with new names.
     fn all(&self) -> Result<Unnested> {
         let keys: Vec<Column> = self.columns.iter().map(|_| Column::from_name(self.names.next())).collect();
         let columns = self.rows.schema().columns().into_iter().zip(&keys);
@@ -214,7 +219,7 @@ impl<'a> Domain<'a> {
             }
             LogicalPlan::Aggregate(aggregate) => self.grouped(aggregate),
             LogicalPlan::Window(window) => self.windowed(window),
-            // In whatever order, unless rows are counted.
+            // The order does not matter unless rows are counted.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.unnested(&sort.input),
             LogicalPlan::Limit(limit) => self.limited(limit),
             LogicalPlan::Distinct(Distinct::All(input)) => {
@@ -233,7 +238,7 @@ impl<'a> Domain<'a> {
                 one_after_another(inputs)?.named(&union.schema)
             }
             LogicalPlan::Values(values) => self.valued(values),
-            // FROM unnest(..), which is LATERAL by itself.
+            // This is FROM unnest(..), which is LATERAL by itself.
             LogicalPlan::Subquery(subquery) => self.unnested(&subquery.subquery),
             LogicalPlan::Unnest(unnest) => {
                 let input = self.unnested(&unnest.input)?;
@@ -244,7 +249,7 @@ impl<'a> Domain<'a> {
         }
     }
 
-    /// 1.
+    /// Applies step 1.
     fn beside(&self, plan: &LogicalPlan) -> Result<Unnested> {
         let Unnested { plan: rows, keys } = self.all()?;
         if let LogicalPlan::EmptyRelation(empty) = plan
@@ -256,7 +261,8 @@ impl<'a> Domain<'a> {
         Ok(Unnested { plan: LogicalPlanBuilder::from(rows).cross_join(plan.clone())?.build()?, keys })
     }
 
-    /// 2. What the expression may read besides, has names that are nearer in subqueries.
+    /// Applies step 2. In nested subqueries, columns of `readable` hide outer columns of the same
+    /// name.
     fn keyed(&self, expr: Expr, keys: &[Column], readable: &DFSchema) -> Result<Expr> {
         let named: Vec<(Outer, Column)> = self.columns.iter().cloned().zip(keys.iter().cloned()).collect();
         let further: Vec<_> = named.iter().filter(|(outer, _)| !has(readable, &outer.column)).cloned().collect();
@@ -271,7 +277,7 @@ impl<'a> Domain<'a> {
         Ok(keyed?.data)
     }
 
-    /// The same, for columns that keep their names.
+    /// Applies step 2 to columns that keep their names.
     fn all_keyed(&self, exprs: &[Expr], input: &Unnested, readable: &DFSchema) -> Result<Vec<Expr>> {
         let names = NamePreserver::new_for_projection();
         let keyed = exprs.iter().map(|expr| {
@@ -288,7 +294,7 @@ impl<'a> Domain<'a> {
 
     fn grouped(&self, aggregate: &Aggregate) -> Result<Unnested> {
         let totals = totals(&aggregate.group_expr);
-        // DataFusion has no names for the keys of a grouping set that are computed.
+        // DataFusion does not name the computed keys of a grouping set.
         let is_set_of_outer = |expr: &Expr| matches!(expr, Expr::GroupingSet(_)) && expr.contains_outer();
         if aggregate.group_expr.iter().any(is_set_of_outer) {
             return Err(refused("a grouping set with a column of the row around it"));
@@ -309,7 +315,7 @@ impl<'a> Domain<'a> {
         if totals == 0 { Ok(grouped) } else { self.for_nobody_as_well(grouped, aggregate) }
     }
 
-    /// 4.
+    /// Applies step 4.
     fn for_nobody_as_well(&self, grouped: Unnested, aggregate: &Aggregate) -> Result<Unnested> {
         let columns = grouped.columns();
         let is_found = Column::from_name(self.names.next());
@@ -318,7 +324,7 @@ impl<'a> Domain<'a> {
         let grouped = Unnested { plan: projected(marked, grouped.plan)?, keys: grouped.keys };
         let all = self.all()?;
         let mut exprs = all.key_exprs();
-        // NULL for nobody.
+        // The groups are NULL for a key without rows.
         let groups = columns.len().saturating_sub(aggregate.aggr_expr.len());
         exprs.extend(columns.iter().take(groups).cloned().map(Expr::Column));
         for (expr, column) in aggregate.aggr_expr.iter().zip(columns.into_iter().skip(groups)) {
@@ -369,7 +375,7 @@ impl<'a> Domain<'a> {
             }))
         };
         let (order, input) = match limit.input.as_ref() {
-            // As many, in the same order.
+            // A projection keeps the number and the order of rows.
             LogicalPlan::Projection(projection) => {
                 let projection = Projection::try_new(projection.expr.clone(), below(&projection.input))?;
                 return self.unnested(&LogicalPlan::Projection(projection));
@@ -395,7 +401,7 @@ impl<'a> Domain<'a> {
         self.numbered(unnested, order, skip, last)
     }
 
-    /// For each of D, the rows behind the first so many, up to the last.
+    /// Returns the rows of each key after the first `skip`, up to the row `last`.
     fn numbered(&self, of: Unnested, order: Vec<SortExpr>, skip: usize, last: Option<usize>) -> Result<Unnested> {
         let number = Column::from_name(self.names.next());
         let columns: Vec<Expr> = of.plan.schema().columns().into_iter().map(Expr::Column).collect();
@@ -432,13 +438,13 @@ impl<'a> Domain<'a> {
         Unnested { plan: LogicalPlan::Distinct(Distinct::On(plan)), keys: input.keys }.named(&distinct.schema)
     }
 
-    /// A side has keys if it needs them, and if its rows are there without the other's.
+    /// Unnests a join. A side gets keys if it needs them, or if its rows appear without a match.
     fn joined(&self, join: &Join) -> Result<Unnested> {
         if join.null_aware || join.on.iter().any(|(left, right)| left.contains_outer() || right.contains_outer()) {
             return Err(refused("a join of that sort in it"));
         }
         let (left, right) = (self.is_named_in(&join.left)?, self.is_named_in(&join.right)?);
-        // Of INTERSECT and EXCEPT, which compare all that there is.
+        // These are INTERSECT and EXCEPT, which compare all columns.
         let is_safe = join.null_equality == NullEquality::NullEqualsNull;
         let (left, right) = match join.join_type {
             JoinType::Inner if is_safe => (true, true),
@@ -460,7 +466,7 @@ impl<'a> Domain<'a> {
         if is_safe {
             on.extend(left.key_exprs().into_iter().zip(right.key_exprs()));
         } else {
-            // Of none, if only one side has keys.
+            // This adds no condition if only one side has keys.
             conditions.splice(0..0, pairs(self.equals, left.key_exprs(), right.key_exprs()));
         }
         let (keys, mut exprs) = match join.join_type {
@@ -488,7 +494,7 @@ impl<'a> Domain<'a> {
         Ok(Unnested { plan: projected(exprs, LogicalPlan::Join(plan))?, keys })
     }
 
-    /// Each row is one of D's.
+    /// Unnests VALUES: each row is computed for all of D.
     fn valued(&self, values: &Values) -> Result<Unnested> {
         let rows = values.values.iter().map(|row| {
             let all = self.all()?;
@@ -505,12 +511,12 @@ impl<'a> Domain<'a> {
         one_after_another(rows.collect::<Result<_>>()?)?.named(&values.schema)
     }
 
-    /// Two rows for each of D, or fewer.
+    /// Returns at most two rows for each key.
     pub(super) fn first_two(&self, of: Unnested) -> Result<Unnested> {
         self.numbered(of, Vec::new(), 0, Some(2))
     }
 
-    /// As a subquery of the query around: the rows of its row.
+    /// Returns a correlated subquery with the rows of one outer row.
     pub(super) fn of_each(&self, of: Unnested, around: &DFSchema) -> Result<LogicalPlan> {
         let outside = |expr: Expr| match expr {
             Expr::Column(column) if self.has(&column) => {
@@ -525,7 +531,7 @@ impl<'a> Domain<'a> {
     }
 }
 
-/// How many of an aggregate's groups are all rows there are.
+/// Returns the number of an aggregate's groups that contain all rows.
 fn totals(groups: &[Expr]) -> usize {
     match groups {
         [] => 1,
@@ -548,7 +554,7 @@ fn one_after_another(mut inputs: Vec<Unnested>) -> Result<Unnested> {
     }
     let keys = inputs.first().map(|first| first.keys.clone()).unwrap_or_default();
     let inputs: Vec<Arc<LogicalPlan>> = inputs.into_iter().map(|input| Arc::new(input.plan)).collect();
-    // Where one has no rows, DataFusion looks for its names in the other.
+    // If an input has no rows, DataFusion searches for its names in the other.
     let names = Union::try_new_with_loose_types(inputs.clone())?.schema;
     let named = inputs.into_iter().map(|input| {
         let columns = input.schema().columns().into_iter().zip(names.fields());
@@ -563,8 +569,8 @@ fn projected(exprs: Vec<Expr>, plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 
-/// A table's alias is not the keys'. Behind it they have other names: where `q.__outer1` and `__outer1` meet, DataFusion cannot tell
-/// which is meant.
+/// Adds a table's alias to all columns but the keys. The keys get other names below it: DataFusion
+/// cannot distinguish `q.__outer1` from `__outer1`.
 fn under_alias(plan: LogicalPlan, keys: &[Column], alias: TableReference, names: &Names) -> Result<LogicalPlan> {
     if keys.is_empty() {
         return Ok(LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(plan), alias)?));
@@ -585,7 +591,7 @@ fn named_of<'n>(column: &Column, named: &'n [(Outer, Column)]) -> Option<&'n (Ou
     named.iter().find(|(outer, _)| outer.column == *column)
 }
 
-/// A subquery in an expression, which names keys of the plan around it now.
+/// Replaces outer columns in a subquery of an expression by keys of the plan around it.
 fn renamed_in(expr: Expr, named: &[(Outer, Column)]) -> Result<Expr> {
     with_subquery(expr, |subquery| {
         let plan = subquery.subquery.as_ref().clone().transform_up(|node| {
@@ -604,7 +610,8 @@ fn renamed_in(expr: Expr, named: &[(Outer, Column)]) -> Result<Expr> {
     })
 }
 
-/// Where the columns are from, below LATERAL joins with others: else each of these has all before it twice.
+/// Returns the plan that supplies the columns, below LATERAL joins with other plans. Otherwise each
+/// of these would contain all plans before it twice.
 fn source_of<'p>(around: &'p LogicalPlan, columns: &[Column]) -> &'p LogicalPlan {
     let LogicalPlan::Projection(projection) = around else { return around };
     let LogicalPlan::Join(join) = projection.input.as_ref() else { return around };
@@ -617,13 +624,13 @@ fn source_of<'p>(around: &'p LogicalPlan, columns: &[Column]) -> &'p LogicalPlan
     }
 }
 
-/// That the columns of one side are those of the other.
+/// Returns the conditions that the columns of one side match those of the other.
 fn pairs(op: Operator, left: impl IntoIterator<Item = Expr>, right: impl IntoIterator<Item = Expr>) -> Vec<Expr> {
     let same = |(left, right)| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
     left.into_iter().zip(right).map(same).collect()
 }
 
-/// Plans may be as deep as statements are long.
+/// Runs a step with enough stack: the depth of a plan is bounded only by the statement's length.
 fn deep<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
     const LEFT_BYTES: usize = 128 << 10;
     const MORE_BYTES: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! Subqueries in expressions, and the columns that they name of the queries around them.
+//! Subqueries in expressions, and their outer columns.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::deep;
 use super::laterals::lateral_of;
 use crate::planner::expressions;
 
-/// The subquery of an expression in another way.
+/// Changes the subquery of an expression.
 pub(in crate::planner) fn with_subquery(expr: Expr, change: impl FnOnce(Subquery) -> Result<Subquery>) -> Result<Expr> {
     Ok(match expr {
         Expr::Exists(exists) => Expr::Exists(Exists { subquery: change(exists.subquery)?, ..exists }),
@@ -38,12 +38,12 @@ pub(in crate::planner) fn subquery_of(plan: &Arc<LogicalPlan>) -> Subquery {
     Subquery { subquery: Arc::clone(plan), outer_ref_columns, spans: Default::default() }
 }
 
-/// By that very name.
+/// Returns whether a schema has a column of exactly that qualified name.
 pub(in crate::planner) fn has(schema: &DFSchema, column: &Column) -> bool {
     schema.iter().any(|(table, field)| table == column.relation.as_ref() && *field.name() == column.name)
 }
 
-/// The columns of queries around that a plan names, with all subqueries in it.
+/// Returns the outer columns of a plan, including those of all its subqueries.
 pub(in crate::planner) fn outer_columns_of(plan: &LogicalPlan) -> Result<Vec<Column>> {
     let mut found = Vec::new();
     find_outer(plan, &|_| false, &mut found)?;
@@ -81,7 +81,7 @@ fn find_outer_in(plan: &LogicalPlan, is_near: &dyn Fn(&Column) -> bool, found: &
     Ok(())
 }
 
-/// Whether a subquery that is in the expressions of another one names columns of the query around both.
+/// Returns whether a nested subquery contains columns of the query around both.
 pub(in crate::planner) fn names_across(plan: &LogicalPlan, around: &DFSchema) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
@@ -92,7 +92,7 @@ pub(in crate::planner) fn names_across(plan: &LogicalPlan, around: &DFSchema) ->
                     let named = outer_columns_of(&subquery.subquery)?;
                     found = found || named.iter().any(|column| !has(&readable, column) && has(around, column));
                 }
-                // What is looked for is of the query around, too.
+                // The value before IN may belong to the outer query as well.
                 if let Expr::InSubquery(InSubquery { expr, .. }) | Expr::SetComparison(SetComparison { expr, .. }) =
                     expr
                 {

@@ -1,4 +1,4 @@
-//! What the query around has, when it is run once more: its rows, and maybe more.
+//! A superset of the outer query's rows that a second execution finds.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,22 +14,24 @@ use super::outer_columns::subquery_in;
 use super::{deep, projected, refused};
 use crate::planner::{expressions, looks};
 
-/// All rows of a plan, and maybe more, by the plan's names.
+/// A plan that returns all rows of another plan, and possibly more, by the same names.
 pub(super) struct Superset {
     pub(super) plan: LogicalPlan,
-    /// Columns that may be others when they are computed again.
+    /// The columns that may have other values when they are computed again.
     pub(super) is_chance: HashSet<Column>,
 }
 
-/// The rows that a plan has, if it is run once more: which these are may be by chance, because of LIMIT, of random values, of rows that are first
-/// among equals. So there may be more: what chooses by chance is left out.
+/// Returns a plan that finds all rows that the original finds. LIMIT, random values and the first
+/// of equal rows may choose other rows in a second execution. So the plan omits these choices, and
+/// may return more rows.
 pub(super) fn superset(plan: &LogicalPlan) -> Result<Superset> {
     let over = |input: &Arc<LogicalPlan>| deep(|| superset(input));
     Ok(match plan {
         LogicalPlan::Limit(Limit { input, .. }) => over(input)?,
         LogicalPlan::Distinct(Distinct::All(input)) => {
             let Superset { plan, is_chance } = over(input)?;
-            // Of equal values that look different it makes one, and that is what the query around has.
+            // DISTINCT keeps one of several representations of equal values, which is the one in
+            // the outer query.
             let makes_one = plan.schema().fields().iter().any(|field| looks::look_type(field.data_type()).is_some());
             let plan = if makes_one { LogicalPlan::Distinct(Distinct::All(Arc::new(plan))) } else { plan };
             Superset { plan, is_chance }
@@ -40,7 +42,7 @@ pub(super) fn superset(plan: &LogicalPlan) -> Result<Superset> {
         LogicalPlan::Filter(filter) => {
             let Superset { plan, is_chance } = over(&filter.input)?;
             let mut kept = split_conjunction_owned(filter.predicate.clone());
-            // What subqueries say is not asked twice.
+            // Subqueries are not evaluated twice.
             kept.retain(|condition| !is_by_chance(condition, &is_chance) && !has_subquery(condition));
             let plan = match conjunction(kept) {
                 Some(condition) => LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?),
@@ -57,7 +59,7 @@ pub(super) fn superset(plan: &LogicalPlan) -> Result<Superset> {
             Superset { plan: LogicalPlan::SubqueryAlias(aliased), is_chance }
         }
         LogicalPlan::Window(window) => {
-            // Of these rows, and no others.
+            // A window depends on exactly these rows.
             check_exact(&window.input)?;
             let is_chance = window.schema.columns().split_off(window.input.schema().fields().len());
             Superset { plan: plan.clone(), is_chance: is_chance.into_iter().collect() }
@@ -124,7 +126,7 @@ fn chosen(input: Superset, exprs: Vec<Expr>) -> Result<Superset> {
     Ok(Superset { plan, is_chance })
 }
 
-/// Whether a value may be another one when it is computed again.
+/// Returns whether a value may differ when it is computed again.
 fn is_by_chance(expr: &Expr, is_chance: &HashSet<Column>) -> bool {
     let is_one = |expr: &Expr| match expr {
         Expr::Column(column) => is_chance.contains(column),
@@ -145,7 +147,7 @@ fn exact(plan: &Arc<LogicalPlan>) -> Result<Superset> {
     Ok(Superset { plan: plan.as_ref().clone(), is_chance: HashSet::new() })
 }
 
-/// Refuses what may have other rows when it is run once more.
+/// Refuses a plan that may return other rows in a second execution.
 fn check_exact(plan: &LogicalPlan) -> Result<()> {
     let mut found = is_volatile(plan)?;
     plan.apply_with_subqueries(|node| {

@@ -12,7 +12,7 @@ async fn sorted(query: &str) -> String {
 
 #[tokio::test]
 async fn lateral_is_about_each_row() {
-    // As PostgreSQL 15.18 answers.
+    // Expected rows are PostgreSQL 15.18's.
     for (query, expected) in [
         (
             "SELECT x.i, y.* FROM (VALUES (1),(2)) x(i) CROSS JOIN LATERAL (SELECT DISTINCT b FROM (VALUES (5,7),(6,7)) z(a,b) WHERE z.a > x.i) y",
@@ -137,7 +137,7 @@ async fn lateral_is_about_each_row() {
 
 #[tokio::test]
 async fn subqueries_are_about_each_row() {
-    // As PostgreSQL 15.18 answers.
+    // Expected rows are PostgreSQL 15.18's.
     for (query, expected) in [
         ("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a OFFSET 1)", "1,4"),
         ("SELECT id FROM t WHERE id IN (SELECT row_number() OVER (ORDER BY u.id) FROM u WHERE u.a = t.a)", "1"),
@@ -203,7 +203,7 @@ async fn subqueries_are_about_each_row() {
 
 #[tokio::test]
 async fn conditions_and_chains_are_of_their_rows() {
-    // As PostgreSQL 15.18 answers.
+    // Expected rows are PostgreSQL 15.18's.
     for (query, expected) in [
         (
             "SELECT x.i, y.* FROM (VALUES (1),(2)) x(i) CROSS JOIN LATERAL (SELECT x.i FROM (VALUES (2)) u(j) WHERE 1 > 2 UNION ALL SELECT x.i + 1) y(v)",
