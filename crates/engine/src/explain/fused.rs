@@ -1,8 +1,8 @@
-//! A fused subtree as a tree: a node for every step of every pipeline, and below each join the pipeline that built its
-//! table.
+//! Explains a fused subtree as a tree: a node for each step of each pipeline, and below each join
+//! the pipeline that built its table.
 //!
-//! Filters and joins are carried out in the order that gets rid of rows most cheaply, as measured while they run. What
-//! has run is told in that order: each step below the one that saw the rows it passed on.
+//! Filters and joins run in the order that removes rows most cheaply, as measured while they run.
+//! After a run, the tree has that order: each step is above the one that passed its rows to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use crate::place::{Cost, Placed, Placement};
 use crate::scan::scan_facts;
 use crate::units::{bytes, plural};
 
-/// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
+/// Returns the tree of a fused subtree, with statistics if it has run. `below` explains the plans
+/// of derived relations.
 pub(super) fn node_of(exec: &FusedExec, moment: Moment, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
     let fused = exec.fused();
     let ran = exec.ran();
@@ -74,7 +75,7 @@ pub(super) fn node_of(exec: &FusedExec, moment: Moment, below: &dyn Fn(&Arc<dyn 
             plural(spilled.partitions as u64, "partition")
         ));
     }
-    // Its own order has got rid of some of the rows before they came to it.
+    // The order itself has removed some of the rows before they reached the sink.
     let top = done.and_then(|done| done.top).map(|top| top.rows_in + top.rows_left_out);
     Node {
         operator: exec.name().into(),
@@ -90,7 +91,7 @@ pub(super) fn node_of(exec: &FusedExec, moment: Moment, below: &dyn Fn(&Arc<dyn 
     }
 }
 
-/// Where it was to run, if there was a choice.
+/// Returns the placement, if there was a choice.
 fn placement_facts(placement: &Placement) -> Option<PlacementFacts> {
     let device = placement.device.as_ref().map(|placed| {
         let backend = &placed.backend;
@@ -109,19 +110,19 @@ fn placement_facts(placement: &Placement) -> Option<PlacementFacts> {
 
 struct Subtree<'a> {
     fused: &'a Fused,
-    /// Of the pipelines that have run.
+    /// Statistics of the pipelines that have run.
     ran: &'a [PipelineRan],
-    /// The plans of derived relations, and what came of them.
+    /// The plans of derived relations, and their statistics.
     derived: Vec<Node>,
     derived_ran: &'a [(usize, DerivedRan)],
-    /// What scans have moved counts before their pipelines have ended.
+    /// True if scans have statistics before their pipelines have ended.
     is_running: bool,
-    /// Where it runs, or ran, if that is not the CPU.
+    /// The device that runs it, or ran it; `None` for the CPU.
     device: Option<&'a Placed>,
 }
 
 impl Subtree<'_> {
-    /// An operator by where it runs.
+    /// Returns the name of an operator by its processor.
     fn named(&self, cpu: &'static str, gpu: &'static str) -> String {
         if self.device.is_some() { gpu.into() } else { cpu.into() }
     }
@@ -137,7 +138,7 @@ impl Subtree<'_> {
         }
     }
 
-    /// What came of a pipeline on each of several devices.
+    /// Returns the statistics of a pipeline on each of several devices.
     fn shares(&self, ran: &PipelineRan) -> Vec<DeviceShare> {
         let share = |ShareRan { device, blocks, ran }: &ShareRan| {
             let rate = self.device.and_then(|placed| placed.copy_rate_of(device));
@@ -154,7 +155,7 @@ impl Subtree<'_> {
         ran.shares.iter().map(share).collect()
     }
 
-    /// The last step of a pipeline, above all others and its scan.
+    /// Returns the last step of a pipeline, above all others and its scan.
     fn pipeline(&self, number: usize) -> Node {
         let pipeline = &self.fused.execution.program().pipelines[number];
         let ran = self.ran.get(number);
@@ -168,10 +169,10 @@ impl Subtree<'_> {
                     let name = self.named("CpuJoin", "GpuJoin");
                     (name, Facts::Join(Box::new(facts)), Some(self.pipeline(probe.table)))
                 }
-                // Nothing is lowered to a map by itself, and one changes no rows.
+                // Lowering emits no map by itself, and a map does not change the number of rows.
                 Step::Map(_) => continue,
             };
-            // A device need not have counted them.
+            // A device may not have counted them.
             let rows = ran.and_then(|ran| ran.steps.get(step));
             let passes = match &pipeline.steps[step] {
                 Step::Probe(probe) => self.ran.get(probe.table).map_or(1, |table| table.passes),
@@ -191,8 +192,8 @@ impl Subtree<'_> {
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
-        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in. Where
-        // only the first in an order are wanted, their own order has got rid of some.
+        // The rows left after all steps are the output, in whatever order the steps ran. If only
+        // the first rows in an order are wanted, the order has removed some.
         let counted = ran.filter(|ran| ran.steps.len() >= pipeline.steps.len());
         node.rows_out = counted.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
@@ -225,7 +226,7 @@ impl Subtree<'_> {
             count_partitions(&mut facts, scan, &skipped.morsels);
         }
         let times = ran.and_then(|ran| ran.device);
-        // Which of them it was nobody has counted apart.
+        // Devices do not count them separately.
         if let Some(DeviceTimes { morsels_skipped: skipped @ 1.., .. }) = times {
             facts.skipped_by_joins.push(("its filters and joins".into(), skipped));
         }
@@ -283,7 +284,7 @@ impl Subtree<'_> {
             keys: words.keys.clone(),
             payload: words.values.clone(),
             planned: match self.fused.planned[probe.table] {
-                // How many rows a plan will have is not known.
+                // The number of rows of a plan is unknown.
                 SinkFacts::Table(table) => Some(table).filter(|_| !is_derived),
                 SinkFacts::Groups(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
@@ -307,7 +308,7 @@ fn on_device(times: &DeviceTimes, copy_bytes_per_sec: Option<f64>) -> DevicePipe
     }
 }
 
-/// Counts blocks that a join rules out, by the partitions that they are in.
+/// Counts the blocks that a join excludes, by their partitions.
 fn count_partitions(facts: &mut ScanFacts, scan: &Scan, morsels: &[usize]) {
     for morsel in morsels {
         let partition = scan.plan.partition_of(*morsel).and_then(|number| facts.partitions.get_mut(number));
@@ -319,14 +320,15 @@ fn sampled(times: &StageTimes, time: Duration) -> Option<Sampled> {
     (!times.threads.is_zero()).then(|| Sampled { time, share: times.share(time) })
 }
 
-/// The steps in the order in which rows went through them, as their counts tell: each is followed by the one that saw
-/// nearly as many rows as it passed on. As planned, if there are no counts.
+/// Returns the steps in the order in which rows passed them, judging by their counts: each is
+/// followed by the one whose input is closest to its output. Without counts, returns the planned
+/// order.
 fn order(steps: usize, ran: Option<&PipelineRan>) -> Vec<usize> {
     let mut left: Vec<usize> = (0..steps).collect();
     let Some(ran) = ran else { return left };
     let mut order = Vec::with_capacity(steps);
     let mut rows = ran.rows;
-    // What nobody has counted is told as planned.
+    // Without counts, the order is as planned.
     if ran.steps.len() < steps {
         return left;
     }

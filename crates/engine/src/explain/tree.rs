@@ -1,5 +1,5 @@
-//! The tree of a physical plan: our operators in our words, DataFusion's in theirs, with the reason why they are not
-//! fused where one was found.
+//! Builds the tree of a physical plan: Onehop's operators in its own terms, and DataFusion's in
+//! theirs, with the reason why they are not fused if there is one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::lower::FusedExec;
 use crate::planner;
 use crate::scan::SegmentScanExec;
 
-/// The tree of a plan. `refused` says what of it is not fused, and why.
+/// Returns the tree of a plan. `refused` holds the nodes that are not fused, and the reasons.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
     let does_nothing_to_rows = plan.is::<CooperativeExec>() || planner::is_unseen(plan);
     if let ([below], true) = (plan.children().as_slice(), does_nothing_to_rows) {
@@ -58,9 +58,10 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment
     }
 }
 
-/// Why an aggregate, a join or an ORDER BY with a LIMIT is not fused: the reason of the logical node that it was planned of, known by its columns
-/// and the tables below it. An aggregate may have become two operators, of which the last has the columns; a join may have been given the
-/// projection above it, and has some of them.
+/// Returns the reason why an aggregate, a join or an ORDER BY with a LIMIT is not fused. It is that
+/// of its logical node, which is identified by its columns and the tables below it. An aggregate
+/// may have become two operators, the last of which has the columns. A join may include the
+/// projection above it, and then has some of them.
 fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
     let is_join = plan.is::<HashJoinExec>()
         || plan.is::<CrossJoinExec>()
@@ -84,7 +85,7 @@ fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Optio
     refused.iter().find(fits).map(|refusal| refusal.reason.as_str())
 }
 
-/// The tables of the database below an operator, sorted.
+/// Returns the tables of the database below an operator, sorted.
 fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let mut tables = Vec::new();
     let mut left = vec![plan];
@@ -100,13 +101,13 @@ fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     tables
 }
 
-/// Why something below an operator, or it itself, is on no device that it was to be on.
+/// Returns the reason why an operator, or one below it, was refused by a device.
 pub(crate) fn refused_devices(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
     let own = plan.downcast_ref::<FusedExec>().and_then(|exec| exec.placement().refused.clone());
     own.or_else(|| plan.children().into_iter().find_map(refused_devices))
 }
 
-/// What DataFusion says of an operator, without its name.
+/// Returns DataFusion's description of an operator, without its name.
 fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
     struct Described<'a>(&'a dyn ExecutionPlan);
     impl fmt::Display for Described<'_> {
@@ -115,7 +116,7 @@ fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
         }
     }
     let text = Described(plan.as_ref()).to_string();
-    // Some say in their name what kind they are, and do not repeat that.
+    // Some names include the kind of operator, which the description does not repeat.
     let name = plan.name().split_once('(').map_or(plan.name(), |(name, _)| name);
     let rest = text.strip_prefix(plan.name()).or_else(|| text.strip_prefix(name)).unwrap_or(&text);
     rest.trim_start_matches(':').trim().to_string()

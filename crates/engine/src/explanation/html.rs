@@ -1,18 +1,18 @@
-//! A page about one query: its text, what it took, where its bytes went, and its plan.
+//! Renders a page about one query: its text, its totals, its data movement and its plan.
 //!
-//! It stands by itself: one file, no script, nothing loaded from anywhere, which its content security policy enforces.
-//! Light or dark as the reader's system is. The plan folds with the keyboard. Whatever comes from the query, its data's
-//! names included, is escaped.
+//! The page is self-contained: one file, without scripts and external resources, which its content
+//! security policy enforces. It is light or dark as the reader's system is. The plan folds with the
+//! keyboard. All text from the query, including names in its data, is escaped.
 
 use std::fmt::Write;
 
 use super::sankey::Flow;
 use super::{Explanation, Node};
 
-/// What an explanation looks like.
+/// The style sheet of an explanation.
 pub const STYLE: &str = include_str!("page.css");
 
-/// The page.
+/// Returns the page.
 pub(super) fn page(explanation: &Explanation) -> String {
     let (sql, body) = (escaped(&explanation.sql), body(explanation));
     format!(
@@ -26,7 +26,7 @@ pub(super) fn page(explanation: &Explanation) -> String {
     )
 }
 
-/// What it took, where its bytes went, and its plan.
+/// Returns the totals, the data movement and the plan.
 pub(super) fn body(explanation: &Explanation) -> String {
     let mut body = String::new();
     if let Some(totals) = &explanation.totals {
@@ -53,7 +53,7 @@ pub(super) fn body(explanation: &Explanation) -> String {
     body
 }
 
-/// The drawing, what its colours mean, and its figures.
+/// Returns the drawing, its legend, and its figures.
 fn figure(flow: &Flow) -> String {
     let head = "<section class=\"flow\">\n<h2>Bytes from storage to answer</h2>\n";
     if flow.is_empty() {
@@ -66,7 +66,7 @@ fn figure(flow: &Flow) -> String {
         ("answer", "answer"),
     ];
     let legend = legend.map(|(class, what)| format!("<li><i class=\"{class}\"></i>{what}</li>")).concat();
-    // Who scrolls without a mouse has to get there.
+    // The region is focusable, so that it scrolls without a mouse.
     format!(
         "{head}<figure>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Diagram\">\n{}</div>\n\
          <ul class=\"legend\">{legend}</ul>\n\
@@ -78,7 +78,7 @@ fn figure(flow: &Flow) -> String {
 }
 
 fn tree(node: &Node, out: &mut String) {
-    // The part of its pipeline's time, as a bar.
+    // The fraction of its pipeline's time, as a bar.
     let share = node.sampled.map(|sampled| (sampled.share * 100.0).clamp(0.0, 100.0));
     let share = share.map(|percent| {
         format!(
@@ -102,7 +102,7 @@ fn tree(node: &Node, out: &mut String) {
     *out += "</details>\n";
 }
 
-/// A text as HTML has it, between tags and in attributes.
+/// Escapes text for HTML, between tags and in attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -112,7 +112,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => out += "&gt;",
             '"' => out += "&quot;",
             '\'' => out += "&#39;",
-            // Which HTML does not allow.
+            // Characters that HTML does not allow.
             '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{9f}' => out.push('\u{fffd}'),
             other => out.push(other),
         }

@@ -1,5 +1,5 @@
-//! An explanation for programs. Units are in the names: rows, blocks, bytes, seconds. Members are added under one
-//! `schema_version`, and none changes its meaning.
+//! Renders an explanation for programs. Units are in the names: rows, blocks, bytes, seconds. A
+//! `schema_version` may gain members, but none changes its meaning.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 
 const SCHEMA_VERSION: u64 = 1;
 
-/// The whole.
+/// Returns the whole explanation.
 pub(super) fn json(explanation: &Explanation) -> Value {
     let mut all = json!({
         "schema_version": SCHEMA_VERSION,
@@ -249,7 +249,7 @@ fn sampled(sampled: &Sampled) -> Value {
     json!({ "thread_seconds": seconds(sampled.time), "share": sampled.share })
 }
 
-/// The counters by their names, as everywhere.
+/// Returns the counters by their names.
 fn ledger(ledger: &LedgerSnapshot) -> Value {
     ledger.counters().map(|(name, count)| (name.to_string(), Value::from(count))).collect::<Map<_, _>>().into()
 }

@@ -1,9 +1,9 @@
-//! Explanations of queries as data: a tree of operators with conditions, blocks, rows, bytes and times, and
-//! the ledger of the whole. `explain` builds them from plans.
+//! Explanations of queries as data: a tree of operators with conditions, blocks, rows, bytes and
+//! times, and the ledger of the whole. `explain` builds them from plans.
 //!
 //! - `text`: for people, EXPLAIN.
 //! - `json`: for programs, FORMAT JSON and `onehop explain`.
-//! - `html`: a page, `onehop explain --html` and the server's.
+//! - `html`: a page, for `onehop explain --html` and the server.
 
 mod html;
 mod json;
@@ -20,48 +20,49 @@ use onehop_segment::AheadFacts;
 
 pub use self::html::STYLE as EXPLANATION_STYLE;
 
-/// When a plan is looked at.
+/// The time at which a plan is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Nothing has run.
+    /// Before it runs.
     Planned,
-    /// It runs: what its scans have moved is known, and what has ended before the rest.
+    /// While it runs: statistics exist for scans, and for pipelines that have ended.
     Running,
-    /// It has run.
+    /// After it has run.
     Ended,
 }
 
-/// Whether a query is run to be explained.
+/// The execution of a query to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainMode {
-    /// It is planned, and nothing of it is executed.
+    /// It is planned and not executed.
     Plan,
-    /// It is run, and its rows are counted and thrown away.
+    /// It runs, and its rows are counted and discarded.
     Analyze,
-    /// As [`ExplainMode::Analyze`], but a device does not count the rows of steps: its kernels take as long as they do when
-    /// nobody asks.
+    /// As [`ExplainMode::Analyze`], but a device does not count the rows of steps, so that its
+    /// kernels take as long as in a normal run.
     Time,
 }
 
 impl ExplainMode {
-    /// Whether the query is run.
+    /// Returns whether the query runs.
     pub(crate) fn runs(self) -> bool {
         self != Self::Plan
     }
 }
 
-/// A query, explained.
+/// An explained query.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The query.
     pub sql: String,
-    /// The operator that the rows come out of.
+    /// The operator that returns the rows.
     pub plan: Node,
-    /// Why parts of it are not fused, each reason once.
+    /// The reasons why parts of it are not fused, each once.
     pub not_fused: Vec<String>,
-    /// Why the query would fail, known without running it: `exec.fallback = 'error'` and something that is not fused.
+    /// The reason why the query would fail, known without running it: `exec.fallback = 'error'` and
+    /// a part that is not fused, or a required GPU that is not available.
     pub fails: Option<String>,
-    /// What came of it, if it was run.
+    /// Its totals, if it was run.
     pub totals: Option<Totals>,
     /// The passes that its plan went through, if they were logged.
     pub passes: Vec<PassRun>,
@@ -89,7 +90,7 @@ pub struct PlanChange {
     pub after: String,
 }
 
-/// What came of a whole query.
+/// Totals of a whole query.
 #[derive(Clone, Copy, Debug)]
 pub struct Totals {
     /// Time spent parsing and planning.
@@ -100,108 +101,112 @@ pub struct Totals {
     pub rows: u64,
     /// Bytes of the answer, in memory.
     pub answer_bytes: u64,
-    /// What was moved, planning included.
+    /// The data that was moved, including planning.
     pub ledger: LedgerSnapshot,
 }
 
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, the same with `Gpu` for what is
-    /// placed on a device or ran there, or DataFusion's.
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, the same
+    /// with `Gpu` if it is placed on a device or ran there, or the name of DataFusion's operator.
     pub operator: String,
-    /// What it does.
+    /// Its description.
     pub facts: Facts,
-    /// Rows that it saw, once it has run, where that is known.
+    /// The number of input rows, once it has run, if known.
     pub rows_in: Option<u64>,
-    /// Rows that it passed on, once it has run.
+    /// The number of output rows, once it has run.
     pub rows_out: Option<u64>,
-    /// How long it took: a pipeline from its first block to its result, DataFusion's operators summed over threads.
+    /// Its time: of a pipeline from its first block to its result, of DataFusion's operators summed
+    /// over threads.
     pub time: Option<Duration>,
-    /// Its part in the time of its pipeline's threads, by samples.
+    /// Its fraction of the time of its pipeline's threads, by samples.
     pub sampled: Option<Sampled>,
-    /// Where its pipelines run and why, of the operator that the rows of pipelines come out of, if there was a choice.
+    /// The placement of its pipelines, if there was a choice. Only for the operator that returns
+    /// their rows.
     pub placed: Option<PlacementFacts>,
-    /// What came of it on each of several devices, of the operator that the rows of pipelines come out of.
+    /// Its statistics on each of several devices. Only for the operator that returns the rows of
+    /// pipelines.
     pub shares: Vec<DeviceShare>,
-    /// What is to be known about it: why it is not fused, or that memory ran out.
+    /// Remarks: why it is not fused, or that memory ran out.
     pub remarks: Vec<String>,
-    /// Where its rows come from. A join's first is the side that streams through.
+    /// Its inputs. A join's first is the streamed side.
     pub inputs: Vec<Node>,
 }
 
-/// A part of the time that the threads of a pipeline have spent, as samples tell.
+/// A fraction of the time of a pipeline's threads, estimated from samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled {
     /// The time.
     pub time: Duration,
-    /// The part: 1 is all of it.
+    /// The fraction, from 0 to 1.
     pub share: f64,
 }
 
-/// What a pipeline took.
+/// Statistics of a pipeline's time.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineTimes {
-    /// From its first block to its result.
+    /// The time from its first block to its result.
     pub elapsed: Duration,
-    /// Threads that worked on it, at most.
+    /// The maximum number of threads that worked on it.
     pub threads: u64,
-    /// What they spent on it, waiting included, all of them together.
+    /// The time of all of its threads, including waits.
     pub thread_time: Duration,
-    /// The processor's time in that.
+    /// The processor time of these threads.
     pub cpu: Duration,
-    /// How much of `elapsed` it took to put together what the threads had: a table, or groups.
+    /// The part of `elapsed` that merged the threads' results: a table, or groups.
     pub finishing: Duration,
-    /// What it took on a device, if that is where it ran. No thread worked on it then.
+    /// Statistics of a device, if it ran there. Then no thread worked on it.
     pub device: Option<DevicePipeline>,
 }
 
-/// What a pipeline took on a device.
+/// Statistics of a pipeline on a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DevicePipeline {
-    /// The time of its kernels by the device's clock, waiting not included.
+    /// The time of its kernels by the device's clock, without waits.
     pub kernel: Duration,
-    /// How many there were.
+    /// The number of kernel launches.
     pub launches: u64,
-    /// Whether they had to be compiled, and how long that took.
+    /// Tells whether the kernels had to be compiled, and the time that took.
     pub compiled: Compiled,
     /// Stored bytes that they read, moved there for it or not.
     pub read_bytes: u64,
-    /// Bytes that came back.
+    /// Bytes that were returned to the host.
     pub returned_bytes: u64,
-    /// Bytes a second that the device copies in its memory, as measured.
+    /// The measured rate at which the device copies within its memory, in bytes per second.
     pub copy_bytes_per_sec: Option<f64>,
-    /// How often it went through what it reads: more than once if a table or groups were there part by part.
+    /// The number of passes over its input: more than one if a table or groups were built part by
+    /// part.
     pub passes: u64,
-    /// What came to the device while it ran.
+    /// The data that was streamed to the device while it ran.
     pub streamed: Option<Streamed>,
 }
 
 impl DevicePipeline {
-    /// Stored bytes a second, while kernels ran.
+    /// Returns the stored bytes per second while kernels ran.
     pub fn bytes_per_sec(&self) -> Option<f64> {
         (!self.kernel.is_zero()).then(|| self.read_bytes as f64 / self.kernel.as_secs_f64())
     }
 
-    /// The part of the device's copy rate that this is.
+    /// Returns this rate as a fraction of the device's copy rate.
     pub fn share(&self) -> Option<f64> {
         let copy = self.copy_bytes_per_sec.filter(|rate| *rate > 0.0)?;
         Some(self.bytes_per_sec()? / copy)
     }
 }
 
-/// Where pipelines run, and why.
+/// The placement of pipelines, and the reason for it.
 #[derive(Clone, Debug)]
 pub struct PlacementFacts {
-    /// The device that they were placed on, with what it is; `None` for the CPU.
+    /// The name and description of the device; `None` for the CPU.
     pub device: Option<(String, String)>,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What they were estimated to take.
+    /// The estimated cost.
     pub estimate: Option<EstimateFacts>,
 }
 
-/// What pipelines were estimated to take.
+/// The estimated cost of pipelines.
 #[derive(Clone, Copy, Debug)]
 pub struct EstimateFacts {
     /// On the CPU.
@@ -210,34 +215,34 @@ pub struct EstimateFacts {
     pub device: Duration,
     /// Stored bytes to be read.
     pub read_bytes: u64,
-    /// Those of them that are in the device's memory.
+    /// The part of these bytes in the device's memory.
     pub resident_bytes: u64,
-    /// Those that belong there, and will be when the query has run.
+    /// The part that belongs there, and will be there after the query.
     pub kept_bytes: u64,
-    /// Kernels that nobody has compiled yet.
+    /// Kernels that are not compiled yet.
     pub to_compile: u64,
 }
 
-/// What a pipeline took on one of several devices.
+/// Statistics of a pipeline on one of several devices.
 #[derive(Clone, Debug)]
 pub struct DeviceShare {
     /// The device.
     pub device: String,
-    /// Blocks that were to be read there and nowhere else.
+    /// Blocks that were assigned to this device only.
     pub blocks: u64,
-    /// Rows of those that were left when join tables were there.
+    /// Rows of these blocks that were left once the join tables existed.
     pub rows: u64,
-    /// From its first byte to its answer.
+    /// The time from its first byte to its answer.
     pub elapsed: Duration,
     /// Stored bytes that were in its memory.
     pub resident_bytes: u64,
     /// Bytes that were moved there.
     pub moved_bytes: u64,
-    /// What its kernels took.
+    /// Statistics of its kernels.
     pub pipeline: DevicePipeline,
 }
 
-/// What a scan took from where, for a device.
+/// The sources of a scan's bytes on a device.
 #[derive(Clone, Debug)]
 pub struct DeviceScan {
     /// The device.
@@ -246,24 +251,24 @@ pub struct DeviceScan {
     pub resident_bytes: u64,
     /// Bytes that were moved there.
     pub moved_bytes: u64,
-    /// How those of storage got there, where there was a choice.
+    /// The path of the bytes from storage, if there was a choice.
     pub brought: Option<Brought>,
 }
 
-/// What an operator does.
+/// The description of an operator.
 #[derive(Clone, Debug)]
 pub enum Facts {
     /// A scan of a table of the database.
     Scan(Box<ScanFacts>),
     /// A condition.
     Filter(String),
-    /// A join with a table that was built of the second input.
+    /// A join with a table that was built from the second input.
     Join(Box<JoinFacts>),
     /// Groups.
     Groups(GroupFacts),
     /// The rows of a pipeline as they are.
     Rows(RowFacts),
-    /// The first of them in an order.
+    /// The first rows in an order.
     Top(TopFacts),
     /// An operator of DataFusion's, in its words.
     Other(String),
@@ -274,11 +279,12 @@ pub enum Facts {
 pub struct ScanFacts {
     /// The table.
     pub table: String,
-    /// What the query calls it.
+    /// Its name in the query.
     pub alias: String,
     /// Columns that it reads.
     pub columns: Vec<String>,
-    /// Those of them that are texts without a dictionary, read where a condition or the answer asks for them.
+    /// Those of them that are text without a dictionary, read only when a condition or the answer
+    /// needs them.
     pub late_columns: Vec<String>,
     /// Stored bytes of these columns, in all of the table's blocks.
     pub stored_bytes: u64,
@@ -286,37 +292,38 @@ pub struct ScanFacts {
     pub planned_bytes: u64,
     /// The table's blocks.
     pub blocks: u64,
-    /// Blocks whose zone maps rule them out.
+    /// Blocks that zone maps exclude.
     pub skipped_by_zone_map: u64,
     /// Blocks in partitions that cannot match.
     pub skipped_by_partition: u64,
-    /// Blocks that the keys of join tables rule out, by join; known once it has run.
+    /// Blocks that the keys of join tables exclude, by join; known once it has run.
     pub skipped_by_joins: Vec<(String, u64)>,
-    /// Blocks that can have none of the first rows in an order, by then; known once it has run.
+    /// Blocks that cannot contain any of the first rows in an order; known once it has run.
     pub skipped_by_top_k: u64,
-    /// Rows that it reads beside those of blocks: no segment holds them yet.
+    /// Rows that it reads besides those of blocks: no segment holds them yet.
     pub fresh_rows: u64,
-    /// Rows of the blocks that are left after planning that are deleted.
+    /// Deleted rows in the blocks that are left after planning.
     pub deleted_rows: u64,
-    /// Of each partition what is left of it, if the table has any.
+    /// The remaining blocks of each partition, if the table has any.
     pub partitions: Vec<PartitionFacts>,
     /// The condition that zone maps were tested with.
     pub zone_condition: Option<String>,
-    /// How bytes travel, from the files as they were opened.
+    /// The I/O path of its bytes, from the files as they were opened.
     pub path: String,
-    /// It stops after so many rows.
+    /// The number of rows after which it stops.
     pub limit: Option<u64>,
-    /// What it moved, once it has run as a part of a pipeline. Elsewhere the query's ledger has it.
+    /// The data that it moved, once it has run as a part of a pipeline. Otherwise the query's
+    /// ledger has it.
     pub ledger: Option<LedgerSnapshot>,
-    /// What it read before it was asked for, once it has run.
+    /// The data that it read ahead, once it has run.
     pub ahead: Option<AheadFacts>,
-    /// Blocks and bytes that it read by itself, outside of a pipeline.
+    /// Blocks and bytes that it read by itself, outside a pipeline.
     pub read: Option<(u64, u64)>,
-    /// Where its bytes were, once it has run on a device.
+    /// The sources of its bytes, once it has run on a device.
     pub device: Option<DeviceScan>,
 }
 
-/// What is left of a partition.
+/// The remaining blocks of a partition.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionFacts {
     /// Its name.
@@ -325,45 +332,45 @@ pub struct PartitionFacts {
     pub blocks: u64,
     /// All of them, if nothing in it can match.
     pub skipped_by_partition: u64,
-    /// Blocks whose zone maps rule them out.
+    /// Blocks that zone maps exclude.
     pub skipped_by_zone_map: u64,
-    /// Blocks that the keys of join tables rule out; known once it has run.
+    /// Blocks that the keys of join tables exclude; known once it has run.
     pub skipped_by_joins: u64,
 }
 
 /// A join.
 #[derive(Clone, Debug)]
 pub struct JoinFacts {
-    /// `inner`, `left`, `semi`, `anti`, or `not in`, which is an anti join that minds NULLs.
+    /// `inner`, `left`, `semi`, `anti`, or `not in`, which is a null-aware anti join.
     pub kind: &'static str,
     /// Its equalities.
     pub on: String,
     /// The key of its table.
     pub keys: Vec<String>,
-    /// What a row of its table brings.
+    /// The payload of its table's rows.
     pub payload: Vec<String>,
     /// The table as planned.
     pub planned: Option<TableFacts>,
     /// The table as built.
     pub built: Option<TableFacts>,
-    /// What its pipeline took.
+    /// The times of its pipeline.
     pub build: Option<PipelineTimes>,
-    /// Of that, collecting the table's rows.
+    /// The part of these for collecting the table's rows.
     pub collecting: Option<Sampled>,
 }
 
 /// Groups.
 #[derive(Clone, Debug)]
 pub struct GroupFacts {
-    /// What makes a group; one group without.
+    /// The keys of a group. Without keys there is one group.
     pub keys: Vec<String>,
-    /// What is computed of each.
+    /// The aggregates of each.
     pub aggregates: Vec<String>,
-    /// How they are found.
+    /// The grouping algorithm.
     pub grouping: Option<Grouping>,
-    /// Bytes that they took, all threads together.
+    /// The memory of all threads' groups, in bytes.
     pub bytes: Option<u64>,
-    /// What their pipeline took.
+    /// The times of their pipeline.
     pub pipeline: Option<PipelineTimes>,
 }
 
@@ -372,29 +379,29 @@ pub struct GroupFacts {
 pub struct RowFacts {
     /// Their columns.
     pub columns: Vec<String>,
-    /// What their pipeline took.
+    /// The times of their pipeline.
     pub pipeline: Option<PipelineTimes>,
 }
 
 /// The first rows in an order.
 #[derive(Clone, Debug)]
 pub struct TopFacts {
-    /// How many.
+    /// The maximum number of rows.
     pub rows: u64,
-    /// What they are in the order of.
+    /// The sort keys.
     pub keys: Vec<String>,
     /// Their columns.
     pub columns: Vec<String>,
-    /// Rows that came too late in the order, which was seen before anything else of them was read.
+    /// Rows that came too late in the order, by a key that is read before their other columns.
     pub rows_left_out: Option<u64>,
-    /// Bytes that the candidates took, all threads together.
+    /// The memory of all threads' candidates, in bytes.
     pub bytes: Option<u64>,
-    /// What their pipeline took.
+    /// The times of their pipeline.
     pub pipeline: Option<PipelineTimes>,
 }
 
 impl Explanation {
-    /// For people, in lines.
+    /// Renders it for people, in lines.
     pub fn text(&self) -> String {
         text::text(self)
     }
@@ -410,32 +417,32 @@ impl Explanation {
         html::page(self)
     }
 
-    /// What is on that page below the query's text, for a page of somebody else's with [`EXPLANATION_STYLE`]. Nothing in it that
-    /// comes from a query is markup.
+    /// Renders the part of that page below the query's text, for a page of the caller's with
+    /// [`EXPLANATION_STYLE`]. All text from a query is escaped.
     pub fn html_body(&self) -> String {
         html::body(self)
     }
 
-    /// For programs. The guide's SQL page describes every member.
+    /// Renders it for programs. The guide's SQL page describes every member.
     pub fn json(&self) -> serde_json::Value {
         json::json(self)
     }
 }
 
 impl Totals {
-    /// What is to be said about the whole, in lines with a name each.
+    /// Returns a summary in lines, each with a name.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         text::summary(self)
     }
 }
 
 impl Node {
-    /// What it does, in a line.
+    /// Returns its description in a line.
     pub fn title(&self) -> String {
         text::title(&self.facts)
     }
 
-    /// Its figures, in lines.
+    /// Returns its figures in lines.
     pub fn figures(&self) -> Vec<String> {
         text::figures(self)
     }
@@ -448,46 +455,46 @@ impl Node {
 }
 
 impl PartitionFacts {
-    /// Blocks that nothing rules out, as far as that is known.
+    /// Returns the blocks that are not excluded, as far as known.
     pub fn blocks_left(&self) -> u64 {
         self.blocks - self.skipped_by_partition - self.skipped_by_zone_map - self.skipped_by_joins
     }
 }
 
 impl ScanFacts {
-    /// Partitions of which blocks are left, as far as that is known.
+    /// Returns the number of partitions with blocks left, as far as known.
     pub fn partitions_left(&self) -> u64 {
         self.partitions.iter().filter(|partition| partition.blocks_left() > 0).count() as u64
     }
 
-    /// Blocks that nothing rules out, as far as that is known.
+    /// Returns the blocks that are not excluded, as far as known.
     pub fn blocks_left(&self) -> u64 {
         let by_joins: u64 = self.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum();
         self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins - self.skipped_by_top_k
     }
 }
 
-/// What stays with DataFusion although it is about tables of the database.
+/// The kind of a node that DataFusion runs although it reads tables of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Aggregate,
     Join,
-    /// The first rows in an order: nobody has to be told of a plan that sorts, as any does.
+    /// The first rows in an order. These cause no notice, since any plan may sort.
     Sort,
 }
 
-/// Why an aggregate, a join or an ORDER BY with a LIMIT stays with DataFusion.
+/// The reason why DataFusion runs an aggregate, a join or an ORDER BY with a LIMIT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub what: Refused,
     /// The names of its columns, which its operator has, too.
     pub columns: Vec<String>,
-    /// Tables of the database below it, sorted. Nobody wonders why what reads none is not fused.
+    /// Tables of the database below it, sorted. A node without such tables needs no reason.
     pub tables: Vec<String>,
     pub reason: String,
 }
 
-/// Why parts of a query are not fused, each reason once.
+/// Returns the reasons why parts of a query are not fused, each once.
 pub(crate) fn reasons(refused: &[Refusal]) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     for Refusal { reason, .. } in refused {
@@ -498,7 +505,7 @@ pub(crate) fn reasons(refused: &[Refusal]) -> Vec<String> {
     reasons
 }
 
-/// Bytes of the rows of a batch, which may be a part of a larger one.
+/// Returns the bytes of the rows of a batch, which may be a slice of a larger one.
 pub(crate) fn answer_bytes(batch: &RecordBatch) -> u64 {
     let bytes = |array: &ArrayRef| match array.to_data().get_slice_memory_size() {
         Ok(bytes) => bytes,

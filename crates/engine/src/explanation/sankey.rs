@@ -1,17 +1,19 @@
-//! The bytes of a query from storage to its answer, drawn: a column for every place they come through, a band for
-//! every way between two, as thick as the bytes on it at either end.
+//! Draws the bytes of a query from storage to its answer. It has a column for each kind of place,
+//! and a band for each connection of two places, as thick as its bytes at either end.
 //!
 //! ```text
 //! storage ─► page cache ─► scan of a table ─► join table ─► groups ─► answer
 //! memory  ───────────────►                 ──────────────►
 //! ```
-//! All figures are the ledgers' of the scans, and the sizes of tables, groups and answer. What a query moved outside of
-//! its scans, files of other formats above all, comes in as a place of its own. Who brings how much of a table or of the
-//! answer nobody counts: those whose bytes arrive there share it, by the bytes that they send.
+//! The figures are the ledgers of the scans, and the sizes of tables, groups and answer. Data that
+//! a query moved outside its scans, mostly files of other formats, has a place of its own. The
+//! shares of inputs in a table or in the answer are not counted: they are in proportion to the
+//! bytes sent.
 //!
-//! A band that passes a column has a *lane* there, a row of its own between the places, so that no band is drawn over a
-//! label. In each column places and lanes stand in the order of what they come from, as near to it as there is room: bands
-//! cross as little as that takes. Of a column's places the largest are drawn by themselves, and the others as one.
+//! A band that passes a column has a *lane* there, a row between the places, so that no band covers
+//! a label. In each column, places and lanes are ordered by their origins, and as near to these as
+//! space permits, which limits crossings. Each column draws its largest places separately, and
+//! merges the others.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -23,20 +25,20 @@ use super::{Explanation, Facts, Node, Totals};
 use crate::units;
 
 const WIDTH: f64 = 1080.0;
-/// What the fullest column's places take, with what is between them, if there are few.
+/// The height of the fullest column's places with their gaps, if there are few.
 const HEIGHT: f64 = 360.0;
 const TOP: f64 = 42.0;
 const PLACE_WIDTH: f64 = 12.0;
-/// Room for a label of two lines above a place, and for a lane.
+/// Space for a label of two lines above a place, and for a lane.
 const LABEL: f64 = 44.0;
 const LANE_GAP: f64 = 10.0;
-/// Room for the labels of the last column.
+/// Space for the labels of the last column.
 const RIGHT: f64 = 110.0;
-/// A letter of a label, about.
+/// The approximate width of a letter of a label.
 const LETTER_WIDTH: f64 = 7.8;
-/// Nothing is too thin to be seen.
+/// The minimum thickness, for visibility.
 const THINNEST: f64 = 1.5;
-/// Places of a column, at most.
+/// Maximum places of a column.
 const MAX_PLACES: usize = 12;
 
 /// Columns, from the left.
@@ -45,14 +47,14 @@ enum Column {
     Origin,
     PageCache,
     Scan,
-    /// Tables that others are built with come before those.
+    /// Tables that are probed to build other tables come before those.
     Table(Reverse<usize>),
     Groups,
     Answer,
 }
 
 impl Column {
-    /// The style sheet's name for it.
+    /// Returns its class in the style sheet.
     fn class(self) -> &'static str {
         match self {
             Self::Origin | Self::PageCache => "origin",
@@ -70,7 +72,7 @@ struct Place {
     bytes: u64,
 }
 
-/// Bytes that leave one place and, fewer or more of them, arrive at another.
+/// Bytes that leave one place and, more or fewer of them, arrive at another.
 #[derive(Debug)]
 struct Band {
     from: usize,
@@ -79,7 +81,7 @@ struct Band {
     arrived: u64,
 }
 
-/// Places, and what goes between them.
+/// Places and the bands between them.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     places: Vec<Place>,
@@ -87,7 +89,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The flow of a query that has run.
+    /// Returns the flow of a query that has run.
     pub fn of(explanation: &Explanation, totals: &Totals) -> Self {
         let mut flow = Self::default();
         let answer = flow.place(Column::Answer, "answer", totals.answer_bytes);
@@ -98,12 +100,12 @@ impl Flow {
         flow
     }
 
-    /// Whether any bytes were moved, or found in memory.
+    /// Returns whether no bytes were moved or found in memory.
     pub fn is_empty(&self) -> bool {
         self.bands.is_empty()
     }
 
-    /// A place by its name; more bytes of one that is there.
+    /// Returns the place of a name, and adds bytes to it.
     fn place(&mut self, column: Column, name: &str, bytes: u64) -> usize {
         let known = self.places.iter().position(|place| place.column == column && place.name == name);
         let place = known.unwrap_or_else(|| {
@@ -123,14 +125,14 @@ impl Flow {
         }
     }
 
-    /// The bytes that a place is drawn for: as many as it holds, takes in or gives away.
+    /// Returns the bytes that a place is drawn for: the maximum of its contents, input and output.
     fn extent(&self, place: usize) -> u64 {
         let into = self.bands.iter().filter(|band| band.to == place).map(|band| band.arrived).sum();
         let out = self.bands.iter().filter(|band| band.from == place).map(|band| band.left).sum();
         self.places[place].bytes.max(into).max(out)
     }
 
-    /// An operator whose bytes go to `to`, for a table within so many others.
+    /// Adds an operator whose bytes go to `to`, for a table nested within `within` others.
     fn add(&mut self, node: &Node, to: usize, within: usize) {
         match &node.facts {
             Facts::Scan(scan) => {
@@ -169,7 +171,7 @@ impl Flow {
         }
     }
 
-    /// A scan, with the ways its bytes came.
+    /// Adds a scan with the sources of its bytes.
     fn scan(&mut self, name: &str, read: u64, copied: u64, cached: u64) -> usize {
         let scan = self.place(Column::Scan, name, read + cached);
         let through_cache = copied.min(read);
@@ -189,7 +191,7 @@ impl Flow {
         scan
     }
 
-    /// What was read outside of the scans that are known.
+    /// Adds the bytes that were read outside the known scans.
     fn add_rest(&mut self, totals: &Totals, answer: usize) {
         let of =
             |name: &str| self.places.iter().filter(|place| place.name == name).map(|place| place.bytes).sum::<u64>();
@@ -201,7 +203,7 @@ impl Flow {
         }
     }
 
-    /// Makes one place of a column's smallest, where there are too many.
+    /// Merges the smallest places of each column that has too many.
     fn merge_smallest(&mut self) {
         let mut columns: Vec<Column> = self.places.iter().map(|place| place.column).collect();
         columns.sort();
@@ -225,7 +227,7 @@ impl Flow {
         }
     }
 
-    /// What comes of the bytes that arrive at a table, groups or the answer, is shared by those who send them.
+    /// Divides the bytes of a table, groups or the answer among its inputs, by the bytes they send.
     fn share_out(&mut self) {
         for (number, place) in self.places.iter().enumerate() {
             if place.column <= Column::Scan {
@@ -239,7 +241,7 @@ impl Flow {
         }
     }
 
-    /// The drawing.
+    /// Returns the drawing.
     pub fn svg(&self) -> String {
         let layout = Layout::of(self);
         let mut svg = format!(
@@ -253,7 +255,7 @@ impl Flow {
             let _ = writeln!(svg, "<path class=\"band {class}\" d=\"{path}\"><title>{title}</title></path>");
         }
         for (number, place) in self.places.iter().enumerate() {
-            // Those that others have taken the place of.
+            // Skips places that were merged.
             if !layout.is_drawn[number] {
                 continue;
             }
@@ -272,7 +274,7 @@ impl Flow {
         svg + "</svg>\n"
     }
 
-    /// The same as a table.
+    /// Returns the same as a table.
     pub fn table(&self) -> String {
         let head =
             ["from", "to", "bytes out", "bytes in"].map(|name| format!("<th scope=\"col\">{name}</th>")).concat();
@@ -291,7 +293,7 @@ impl Flow {
     }
 }
 
-/// Where something is drawn.
+/// The position of an item in the drawing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spot {
     x: f64,
@@ -299,22 +301,22 @@ struct Spot {
     thick: f64,
 }
 
-/// What stands in a column.
+/// An item of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     Place(usize),
-    /// Of a band that passes.
+    /// The lane of a band that passes.
     Lane(usize),
 }
 
-/// Where all of a flow is drawn.
+/// The positions of all items of a flow.
 struct Layout {
     height: f64,
-    /// Between columns.
+    /// The distance between columns.
     step: f64,
     places: Vec<Spot>,
     is_drawn: Vec<bool>,
-    /// Of the bands.
+    /// The paths of the bands.
     paths: Vec<String>,
 }
 
@@ -339,7 +341,7 @@ impl Layout {
             Item::Lane(band) => flow.bands[*band].left,
         };
         let gap = |item: &Item| if matches!(item, Item::Place(_)) { LABEL } else { LANE_GAP };
-        // Units of the drawing for a byte: the fullest column fills it.
+        // Drawing units per byte: the fullest column fills the height.
         let scale_of = |items: &Vec<Item>| {
             let room = (HEIGHT - items.iter().map(gap).sum::<f64>()).max(60.0);
             room / items.iter().map(bytes).sum::<u64>().max(1) as f64
@@ -348,7 +350,7 @@ impl Layout {
         let step = (WIDTH - RIGHT - PLACE_WIDTH) / (columns.len().max(2) - 1) as f64;
 
         let mut places = vec![Spot::default(); count];
-        // Of each band: the lanes that it takes.
+        // The lanes of each band.
         let mut lanes: Vec<Vec<Spot>> = vec![Vec::new(); flow.bands.len()];
         let mut height = 0.0;
         for (number, column) in items.iter_mut().enumerate() {
@@ -359,7 +361,7 @@ impl Layout {
             for (item, origin) in column.iter().zip(origins) {
                 let thick = thickness(bytes(item), scale);
                 let least = next + if matches!(item, Item::Place(_)) { TOP } else { LANE_GAP };
-                // What has no origin stands as high as it can.
+                // An item without an origin is placed as high as possible.
                 let y = if origin.is_finite() { least.max(origin - thick / 2.0) } else { least };
                 let spot = Spot { x: number as f64 * step, y, thick };
                 match item {
@@ -375,7 +377,8 @@ impl Layout {
     }
 }
 
-/// The middle of what comes to a place or a lane, weighed by its bytes; none for what nothing comes to.
+/// Returns the mean position of an item's origins, weighted by bytes; negative infinity without
+/// origins.
 fn origin(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], item: Item) -> f64 {
     let is_into = |number: usize, band: &Band| match item {
         Item::Place(place) => band.to == place,
@@ -388,11 +391,12 @@ fn origin(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], item: Item) -> f64 
         weight += bytes;
         sum += bytes * (from.y + from.thick / 2.0);
     }
-    // First of all what came first.
+    // Items without an origin come first.
     if weight > 0.0 { sum / weight } else { f64::NEG_INFINITY }
 }
 
-/// Each band's outline. Those that share a place leave and reach it in the order of where they go to and come from.
+/// Returns each band's outline. Bands that share a place are ordered by their targets where they
+/// leave it, and by their origins where they reach it.
 fn paths(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], scale: f64) -> Vec<String> {
     let ends = |number: usize| {
         let band = &flow.bands[number];
@@ -425,7 +429,7 @@ fn paths(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], scale: f64) -> Vec<S
     flow.bands.iter().enumerate().map(path).collect()
 }
 
-/// Along the upper edges of a band's stations, and back along the lower ones.
+/// Returns the path along the upper edges of a band's stations, and back along the lower ones.
 fn outline(stations: &[Spot]) -> String {
     let Some((first, rest)) = stations.split_first() else { return String::new() };
     let right = |spot: &Spot| spot.x + PLACE_WIDTH;
@@ -456,7 +460,7 @@ fn thickness(bytes: u64, scale: f64) -> f64 {
     (bytes as f64 * scale).max(THINNEST)
 }
 
-/// A name that leaves room for its neighbour's.
+/// Shortens a name to leave space for its neighbour's.
 fn short(name: &str, width: f64) -> String {
     let most = (width / LETTER_WIDTH) as usize;
     match name.char_indices().nth(most) {
@@ -487,7 +491,7 @@ mod tests {
         let mut scans = [layout.places[1], layout.places[2]];
         scans.sort_by(|a, b| a.y.total_cmp(&b.y));
         assert!(scans[0].y + scans[0].thick + 20.0 < scans[1].y, "{scans:?}");
-        // The band that passes the table's column goes by above the table and its label.
+        // The band that passes the table's column runs above the table and its label.
         assert_eq!(layout.paths[2].matches('H').count(), 2, "{}", layout.paths[2]);
         assert!(layout.places[3].y > layout.places[1].y + layout.places[1].thick, "{:?}", layout.places);
         assert!(layout.places.iter().all(|spot| spot.y + spot.thick <= layout.height && spot.x <= WIDTH - RIGHT));

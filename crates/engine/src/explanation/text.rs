@@ -1,4 +1,5 @@
-//! An explanation in lines, for people: what an operator does, and below it, dimmed by a bar, its figures.
+//! Renders an explanation in lines, for people: each operator's description, and below it, after a
+//! bar, its figures.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,12 +14,12 @@ use super::{
 };
 use crate::units::{bytes, count, plural, rate, time};
 
-/// Conditions and lists of more letters are cut off; JSON has them whole.
+/// The length at which conditions and lists are cut. JSON has all of them.
 const MAX_LETTERS: usize = 160;
-/// So many partitions are named; JSON has all of them.
+/// The maximum number of named partitions. JSON has all of them.
 const MAX_PARTITIONS: usize = 8;
 
-/// The tree, and what is to be said about the whole.
+/// Returns the tree and the summary.
 pub(super) fn text(explanation: &Explanation) -> String {
     let mut out = String::new();
     tree(&explanation.plan, "", "", "", &mut out);
@@ -153,7 +154,7 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
     lines
 }
 
-/// Where pipelines run, and why.
+/// Returns the placement of pipelines, and the reason.
 fn placed(placed: &PlacementFacts) -> String {
     let place = match &placed.device {
         Some((name, description)) => format!("{name} ({description})"),
@@ -222,7 +223,7 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     lines
 }
 
-/// How bytes got to a device.
+/// Returns the path of bytes to a device.
 fn way(brought: &Brought) -> String {
     let Brought { path, bytes: read, because } = brought;
     match path {
@@ -232,7 +233,7 @@ fn way(brought: &Brought) -> String {
     }
 }
 
-/// What is left of each partition; of those of which nothing is, why.
+/// Returns the remaining blocks of each partition, or the reason why none are left.
 fn partition_figures(scan: &ScanFacts) -> Vec<String> {
     if scan.partitions.is_empty() {
         return Vec::new();
@@ -262,7 +263,7 @@ fn partition_figures(scan: &ScanFacts) -> Vec<String> {
     lines
 }
 
-/// The first of some, and how many more there are.
+/// Returns the first items of a list, and the number of the others.
 fn listed(mut all: impl Iterator<Item = String>) -> String {
     let mut first: Vec<String> = all.by_ref().take(MAX_PARTITIONS).collect();
     let more = all.count();
@@ -276,21 +277,21 @@ fn sampled(sampled: &Sampled) -> String {
     format!("~{} ({:.0} %)", time(sampled.time), sampled.share * 100.0)
 }
 
-/// What a pipeline took.
+/// Returns the times of a pipeline.
 fn pipeline_times(times: &PipelineTimes) -> String {
     if let Some(device) = &times.device {
         return format!("{}, {}", time(times.elapsed), on_device(device));
     }
     let (elapsed, threads) = (time(times.elapsed), plural(times.threads, "thread"));
     let mut text = format!("{elapsed}, {} on {threads}, CPU {}", time(times.thread_time), time(times.cpu));
-    // What is not worth mentioning is not mentioned.
+    // A merge of less than a twentieth of the time is not reported.
     if times.finishing * 20 > times.elapsed {
         let _ = write!(text, ", then {} to put it together", time(times.finishing));
     }
     text
 }
 
-/// What one of several devices did.
+/// Returns the statistics of one of several devices.
 fn share(share: &DeviceShare) -> String {
     let DeviceShare { device, blocks, rows, elapsed, resident_bytes, moved_bytes, pipeline } = share;
     let (blocks, rows) = (plural(*blocks, "block"), plural(*rows, "row"));
@@ -299,7 +300,7 @@ fn share(share: &DeviceShare) -> String {
     format!("{device}: {blocks}, {rows}; {resident} were resident, {moved} moved there; {}, {times}", time(*elapsed))
 }
 
-/// What a pipeline's time on a device went to.
+/// Returns the times of a pipeline on a device.
 fn on_device(device: &DevicePipeline) -> String {
     let kernel = time(device.kernel);
     let launches =
@@ -327,7 +328,7 @@ fn on_device(device: &DevicePipeline) -> String {
     text
 }
 
-/// Where the bytes came from.
+/// Returns the sources of bytes.
 fn moved(ledger: &LedgerSnapshot) -> String {
     let mut parts = vec![format!("read {} from storage", bytes(ledger.read_bytes()))];
     let copied = ledger.hop(Hop::HostToHost);
@@ -380,7 +381,7 @@ fn top_figures(top: &TopFacts) -> Vec<String> {
     lines
 }
 
-/// The lines below the tree, by name.
+/// Returns the lines below the tree, by name.
 pub(super) fn summary(totals: &Totals) -> Vec<(&'static str, String)> {
     let Totals { plan_time, run_time, rows, answer_bytes, ledger } = totals;
     let all = |totals: Duration| time(totals);
@@ -405,7 +406,7 @@ pub(super) fn summary(totals: &Totals) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// A hop in words.
+/// Returns a hop in words.
 fn hop_name(hop: Hop) -> String {
     hop.name().trim_end_matches("_bytes").replace('_', " ")
 }

@@ -1,4 +1,5 @@
-//! Arguments of table functions: by place, then by name, each once; errors name the function and the argument.
+//! Parses arguments of table functions: first positional ones, then named ones, each once. Errors
+//! name the function and the argument.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use datafusion::logical_expr::Expr;
 use crate::error::nearest;
 use crate::{Error, ErrorKind, Result};
 
-/// What a function takes: names in the order in which they may be given without, and other names for some.
+/// The parameters of a function in positional order, with aliases for some.
 #[derive(Debug)]
 pub(super) struct Signature {
     pub function: &'static str,
     pub parameters: &'static [&'static str],
-    /// How many of them there must be.
+    /// The number of required parameters, from the first.
     pub required: usize,
     pub aliases: &'static [(&'static str, &'static str)],
 }
@@ -28,8 +29,10 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Parses the arguments of a call.
+    ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for arguments that the function does not take, or misses.
+    /// [`ErrorKind::Invalid`] if an argument is unknown, or a required one is missing.
     pub fn new(signature: &'static Signature, args: &[Expr]) -> Result<Self> {
         let mut call = Self { signature, values: vec![None; signature.parameters.len()] };
         let mut is_named = false;
@@ -75,7 +78,7 @@ impl Call {
         Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.signature.function))
     }
 
-    /// An error about the call as a whole.
+    /// Returns an error about the call as a whole.
     pub fn invalid(&self, problem: impl std::fmt::Display) -> Error {
         self.error(problem).with_hint(format!("it takes {}", self.signature.parameters.join(", ")))
     }
@@ -85,7 +88,7 @@ impl Call {
         self.values[place].as_ref().filter(|value| !value.is_null())
     }
 
-    /// A text; `None` for NULL, and if it is not given.
+    /// Returns a string argument; `None` if it is NULL or missing.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         match self.value(name) {
             None => Ok(None),
@@ -96,14 +99,14 @@ impl Call {
         }
     }
 
-    /// A text that must be there.
+    /// Returns a required string argument.
     pub fn required_text(&self, name: &str) -> Result<String> {
         self.text(name)?
             .filter(|text| !text.trim().is_empty())
             .ok_or_else(|| self.error(format!("{name} is NULL or empty, and must be a text")))
     }
 
-    /// Texts: a list of them, or one, which is the list's with commas.
+    /// Returns strings: a list of them, or a single string, which is a list separated by commas.
     pub fn list(&self, name: &str) -> Result<Vec<String>> {
         let texts = match self.value(name) {
             Some(ScalarValue::List(list)) => of_list(list.value(0)),
@@ -116,6 +119,7 @@ impl Call {
             .ok_or_else(|| self.error(format!("{name} must be a list of texts, or one text")))
     }
 
+    /// Returns a boolean argument, or a default.
     pub fn boolean(&self, name: &str, default: bool) -> Result<bool> {
         match self.value(name) {
             None => Ok(default),
@@ -124,6 +128,7 @@ impl Call {
         }
     }
 
+    /// Returns a numeric argument, or a default.
     pub fn number(&self, name: &str, default: f64) -> Result<f64> {
         let Some(value) = self.value(name) else { return Ok(default) };
         let number = match value.data_type().is_numeric() {
@@ -136,6 +141,7 @@ impl Call {
         }
     }
 
+    /// Returns an argument that is a number of items, or a default.
     pub fn count(&self, name: &str, default: u32) -> Result<u32> {
         let number = self.number(name, f64::from(default))?;
         let is_count = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
@@ -147,7 +153,7 @@ impl Call {
     }
 }
 
-/// What [`named_arguments`](crate::planner) makes of `name => value`.
+/// Parses the struct that [`named_arguments`](crate::planner) makes of `name => value`.
 fn named(value: &ScalarValue) -> Result<Option<(String, ScalarValue)>> {
     let ScalarValue::Struct(fields) = value else { return Ok(None) };
     match fields.fields().iter().next() {

@@ -1,18 +1,19 @@
-//! Fits whose passes a device makes.
+//! Fits models whose passes a device runs.
 //!
 //! ```text
 //! 1. Columns around 0        rows, means
-//! 2. Columns around means    deviations, ends; what is of no use is left to the CPU, which says what it is, and where
-//! 3. Model at a place        a pass of the fit, until it is done
+//! 2. Columns around means    deviations, extremes; a value that is no use ends the fit here,
+//!                            and the CPU reports it with its column
+//! 3. Model at a point        a pass of the fit, repeated until it is done
 //! ```
-//! The device's sums come in parts, and are added here as those of the CPU's threads are.
+//! The device's sums come in parts. They are added here as those of the CPU's threads are.
 
 use onehop_learn::{Around, Error as Unfit, Extents, Family, Intercept, Pass, linear, logistic};
 use onehop_pipeline::fit::{self, COLUMN_WORDS, Parts, ROW_WORDS, Sums};
 
 use super::rows::Target;
 
-/// What becomes of rows on a device.
+/// The state of a fit on a device.
 #[derive(Debug)]
 pub(super) struct Learner {
     target: Target,
@@ -22,7 +23,8 @@ pub(super) struct Learner {
     skipped: u64,
 }
 
-/// Sums of squares around 0 have lost what matters of values that are far from it; their means have not.
+/// The center of sums of squares. Around 0 they lose precision for values far from it; means do
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     AroundZero,
@@ -31,21 +33,21 @@ enum Round {
 
 #[derive(Debug)]
 enum State {
-    /// What columns are around, which has been asked for.
+    /// Sums of columns around these centers were requested.
     Columns(Round, Vec<f64>),
     Logistic(Box<(logistic::Irls, Pass)>),
     Linear(Box<(linear::LeastSquares, Pass)>),
     Learnt(Learnt),
 }
 
-/// How it ended.
+/// The outcome of a fit.
 #[derive(Debug)]
 pub(super) enum Learnt {
     Logistic(Box<logistic::Fit>),
     Linear(Box<linear::Fit>),
     /// There is no model of such rows.
     Unfit(Unfit),
-    /// Some values are of no use: whoever reads them one by one finds them.
+    /// Some values are invalid. The CPU finds them one by one.
     OfNoUse,
 }
 
@@ -56,7 +58,7 @@ fn target_of(target: Target) -> fit::Target {
     }
 }
 
-/// What sums of a model are like before anything is known: for who is asked whether it can make them.
+/// Returns sums of a model before the first pass, to ask a device whether it can compute them.
 pub(super) fn example(features: usize, target: Target) -> Sums {
     let family = match target {
         Target::Label => fit::Family::Logistic,
@@ -67,13 +69,13 @@ pub(super) fn example(features: usize, target: Target) -> Sums {
 }
 
 impl Learner {
-    /// Of labels, or of numbers.
+    /// Creates the learner of a label or a number.
     pub fn new(features: usize, target: Target, intercept: Intercept, options: logistic::Options) -> Self {
         let state = State::Columns(Round::AroundZero, vec![0.0; features + 1]);
         Self { target, intercept, options, state, skipped: 0 }
     }
 
-    /// What it came to, and how many rows had a NULL.
+    /// Returns the outcome, and the number of rows with a NULL.
     pub fn learnt(self) -> (Learnt, u64) {
         match self.state {
             State::Learnt(learnt) => (learnt, self.skipped),
@@ -81,7 +83,7 @@ impl Learner {
         }
     }
 
-    /// What is to be added up next, if anything is. Nothing fails: how it ended is what it has [`learnt`](Self::learnt).
+    /// Returns the next sums, if any. Never fails: [`learnt`](Self::learnt) returns the outcome.
     #[allow(clippy::unnecessary_wraps, reason = "what a device asks may fail")]
     pub fn step(&mut self, last: Option<&Parts>) -> onehop_pipeline::Result<Option<Sums>> {
         Ok(self.next(last))
@@ -126,7 +128,7 @@ impl Learner {
         }
     }
 
-    /// With the sums of columns around numbers: around their means next, or the fit.
+    /// Continues after sums of columns: with sums around their means, or with the fit.
     fn extents(&mut self, parts: &Parts, round: Round, around: &[f64]) -> State {
         let Some((extents, skipped, of_no_use)) = extents_of(parts, around) else {
             return State::Learnt(Learnt::OfNoUse);
@@ -153,11 +155,12 @@ impl Learner {
     }
 }
 
-/// What is known of columns, rows that had a NULL, and how many values are of no use.
+/// Returns the extents of columns, the number of rows with a NULL, and the number of invalid
+/// values.
 fn extents_of(parts: &Parts, around: &[f64]) -> Option<(Extents, u64, u64)> {
     let mut parts = parts.each();
     let mut total = parts.next()?.to_vec();
-    // What additions round off is summed as well: `x + y - (x + y)` of each.
+    // The rounding errors of additions are summed as well: `x + y - (x + y)` of each.
     let mut lost = vec![0.0; total.len()];
     for part in parts {
         for (word, value) in part.iter().enumerate() {

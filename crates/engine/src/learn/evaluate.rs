@@ -1,5 +1,5 @@
-//! `logregr_evaluate('m', 'table')`: what a model's probabilities are worth on rows of a table, whose label and features are
-//! those that the model was trained with.
+//! `logregr_evaluate('m', 'table')`: evaluates a model's probabilities on rows of a table. The
+//! label and features are those that the model was trained with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const COUNTS: [&str; 6] =
     ["num_rows", "num_missing_rows_skipped", "true_positives", "false_positives", "true_negatives", "false_negatives"];
 const FIGURES: [&str; 3] = ["accuracy", "log_loss", "auc"];
 
-/// The function.
+/// The table function.
 #[derive(Debug)]
 pub(super) struct Evaluate;
 
@@ -103,7 +103,7 @@ impl Lesson for Evaluating {
             let problem = format!("{}: no row of {} is without a NULL", SIGNATURE.function, self.table);
             return Err(Error::new(ErrorKind::Data, problem));
         }
-        // To be sorted they are in memory all at once.
+        // All rows are in memory at once for the sort.
         rows.hold(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(size_of::<(f64, bool)>()))?;
         let skipped = rows.skipped();
         let coefficients = model.coefficients();

@@ -1,8 +1,9 @@
-//! `Learn`: the operator that reads all rows of its input, makes something of them, and has one batch.
+//! `Learn`: the operator that reads all rows of its input, computes a result, and returns one
+//! batch.
 //!
-//! Nothing happens before it is asked for its rows: EXPLAIN trains nothing. What is below it was planned and optimized by
-//! itself, and is shown in plans; the optimizer of the statement around it does not look there, where it would deal rows
-//! out in another order.
+//! It does nothing before its rows are requested: EXPLAIN trains nothing. The plan below it was
+//! optimized separately, and is shown in plans. The optimizer of the surrounding statement does not
+//! visit it, since it would distribute the rows in another order.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -28,24 +29,24 @@ use super::source::{Planned, Source};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// What is made of rows.
+/// A computation over rows.
 #[async_trait]
 pub(super) trait Lesson: fmt::Debug + Send + Sync {
-    /// What of, in a line.
+    /// Describes the computation in a line.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Where the rows come from.
+    /// Returns the source of the rows.
     fn source(&self, learning: &Learning) -> Result<Source>;
 
-    /// What is fitted to the rows, if anything is: then a device may do it.
+    /// Returns the target of a fit, if it is one. Then a device may run it.
     fn fits(&self) -> Option<Target> {
         None
     }
 
-    /// Whether it can be done in this session, before anything is.
+    /// Checks whether the session permits it, before anything runs.
     fn check(&self, learning: &Learning) -> Result<()>;
 
-    /// Does it. Called once per execution. The second is what happened, in a line.
+    /// Runs it. Called once per execution. Returns the result, and its statistics in a line.
     async fn learn(
         &self,
         rows: Arc<Planned>,
@@ -62,6 +63,7 @@ pub(super) struct LessonTable {
 }
 
 impl LessonTable {
+    /// Creates the table of a call.
     pub fn new(schema: SchemaRef, lesson: Arc<dyn Lesson>) -> Self {
         Self { schema, lesson }
     }
@@ -121,12 +123,12 @@ pub(crate) struct LearnExec {
     projection: Option<Vec<usize>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
-    /// What has come of it, once it has run.
+    /// Its statistics, once it has run.
     happened: Arc<OnceLock<String>>,
 }
 
 impl LearnExec {
-    /// What it reads, for EXPLAIN.
+    /// Returns its input, for EXPLAIN.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.rows.operators
     }
@@ -186,7 +188,7 @@ impl ExecutionPlan for LearnExec {
         let (projection, happened) = (self.projection.clone(), Arc::clone(&self.happened));
         let learnt = async move {
             let (batch, said) = lesson.learn(rows, &context, &learning).await?;
-            // A second execution says what the first did.
+            // The first execution's statistics are kept.
             let _ = happened.set(said);
             match projection {
                 Some(columns) => Ok(batch.project(&columns)?),

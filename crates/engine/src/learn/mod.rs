@@ -1,22 +1,25 @@
-//! Machine learning in SQL: models are trained of queries, kept in the catalog, and are functions from then on.
+//! Machine learning in SQL: models are trained on queries, stored in the catalog, and used as
+//! functions.
 //!
 //! ```text
 //! logregr_train('t', 'm', label => .., features => ..)
-//!      │ Call: arguments by name                     label and features are expressions over the table
+//!      │ Call: arguments by name                label and features are expressions over the table
 //!      ▼
 //! Source::plan ── SELECT features, label FROM t ──► operators, as of any query
 //!      ▼                                               │ batches, by partitions
 //! Learn (operator) ◄── Rows::collect: doubles in chunks, in memory or in a temporary file
 //!      │   ▲
-//!      ▼   │ passes by threads: onehop-learn; or by a device, of a table's columns in its memory: lower::DeviceFit
-//! Model ── a commit to the catalog ──► logregr_predict('m', ..), logregr_evaluate('m', 't'), onehop_models
+//!      ▼   │ passes by threads: onehop-learn; or by a device: lower::DeviceFit
+//! Model ── a commit to the catalog
+//!              ──► logregr_predict('m', ..), logregr_evaluate('m', 't'), onehop_models
 //! ```
 //!
-//! The table is read once, whatever it is: a view whose rows differ each time it is asked is still one set of rows, and what
-//! can be read only once can be learnt from. What has been read is kept as doubles, within `memory_limit`.
+//! The CPU reads the table once, whatever it is. A view whose rows differ on each read is thus
+//! still one set of rows, and a source that can be read only once is supported. The rows are kept
+//! as doubles, within `memory_limit`.
 //!
-//! Models belong to the catalog: they are there in other sessions and after the database is opened again, a statement sees
-//! those of its snapshot, and training again replaces a model as one commit.
+//! Models belong to the catalog. Other sessions see them, and they persist. A statement sees those
+//! of its snapshot, and training again replaces a model in one commit.
 
 mod arguments;
 mod device;
@@ -44,11 +47,11 @@ use crate::planner::LEARNING;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
-/// What functions of a statement need of its session.
+/// The state that a statement's functions need of its session.
 pub(crate) struct Learning {
     pub database: Database,
     pub settings: Settings,
-    /// As the statement sees it.
+    /// The catalog as the statement sees it.
     pub catalog: Arc<Catalog>,
     pub in_transaction: bool,
 }
@@ -60,10 +63,10 @@ impl fmt::Debug for Learning {
 }
 
 impl Learning {
-    /// Gives them to a statement.
+    /// Registers the functions for a statement.
     ///
     /// # Errors
-    /// Those of registering a function.
+    /// The errors of registering a function.
     pub fn bind(self, state: &mut SessionState) -> Result<()> {
         for function in predict::functions(&self.catalog) {
             state.register_udf(Arc::new(function))?;
@@ -86,7 +89,7 @@ fn table_functions() -> [(&'static str, Arc<dyn TableFunctionImpl>); 3] {
     ]
 }
 
-/// Makes the functions known to sessions: those of rows without models, which statements have.
+/// Registers the functions with sessions. These find no models; those of statements do.
 pub(crate) fn configure(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     for (name, function) in table_functions() {
         let function = datafusion::catalog::TableFunction::new(name.into(), function);

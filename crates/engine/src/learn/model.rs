@@ -1,5 +1,5 @@
-//! A trained model as the catalog keeps it: JSON, with numbers as texts that give back the same bits; and system tables of
-//! models.
+//! A trained model as the catalog stores it: JSON, with numbers as strings that restore the same
+//! bits. Also the system tables of models.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::error::{NEWER, nearest};
 use crate::{Error, ErrorKind, Result};
 
-/// A double that is written as the shortest text that gives it back.
+/// A double that is written as the shortest string that restores it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Number(pub f64);
 
@@ -28,7 +28,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// What a model is.
+/// The kind of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What its functions' names begin with.
+    /// Returns the prefix of its functions' names.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Logistic => "logregr",
@@ -75,7 +75,7 @@ pub(super) struct Model {
     pub intercept: Option<ModelTerm>,
     /// The features' terms.
     pub terms: Vec<ModelTerm>,
-    /// The features as they are written in SQL.
+    /// The features as SQL expressions.
     pub expressions: Vec<String>,
     pub l2: Option<Number>,
     pub log_likelihood: Option<Number>,
@@ -88,17 +88,18 @@ pub(super) struct Model {
     pub iterations: u32,
     pub converged: bool,
     pub warnings: Vec<String>,
-    /// What made the passes.
+    /// The device that ran the passes.
     pub device: String,
-    /// Of the whole.
+    /// The time of the whole training, in seconds.
     pub seconds: Number,
-    /// Of that, reading the rows.
+    /// The part of it that read the rows, in seconds.
     pub read_seconds: Number,
 }
 
 pub(super) const INTERCEPT: &str = "intercept";
 
 impl ModelTerm {
+    /// Creates a named term of a fit's term.
     pub fn new(name: &str, term: &Term) -> Self {
         Self {
             name: name.to_string(),
@@ -111,10 +112,10 @@ impl ModelTerm {
 }
 
 impl Model {
-    /// The model of a name.
+    /// Returns the model of a name.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`]; [`ErrorKind::Corrupt`] for a record that is none.
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Corrupt`] if the record cannot be parsed.
     pub fn find(name: &str, catalog: &Catalog) -> Result<Self> {
         let Some(text) = catalog.models.get(name) else {
             let error = Error::new(ErrorKind::NotFound, format!("there is no model \"{name}\""));
@@ -130,18 +131,19 @@ impl Model {
         })
     }
 
-    /// As the catalog keeps it.
+    /// Returns the JSON for the catalog.
     pub fn encode(&self) -> Result<String> {
         serde_json::to_string(self)
             .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write a model as JSON: {e}")))
     }
 
-    /// All terms, the intercept first.
+    /// Returns all terms, the intercept first.
     pub fn all_terms(&self) -> impl Iterator<Item = &ModelTerm> {
         self.intercept.iter().chain(&self.terms)
     }
 
-    /// Coefficients, the intercept first: 0 for what is not there or was left out.
+    /// Returns the coefficients, the intercept first. A missing intercept and excluded features
+    /// have 0.
     pub fn coefficients(&self) -> Vec<f64> {
         let value = |term: &ModelTerm| term.coefficient.map_or(0.0, |number| number.0);
         let intercept = self.intercept.as_ref().map_or(0.0, value);
@@ -149,7 +151,7 @@ impl Model {
     }
 }
 
-/// What is said about a fit, with the features' names.
+/// Returns the text of a warning about a fit, with the features' names.
 pub(super) fn described(warning: &Warning, features: &[String], iterations: u32) -> String {
     let name = |feature: &usize| features.get(*feature).map_or("?", String::as_str);
     match warning {
@@ -215,7 +217,7 @@ fn all(catalog: &Catalog) -> Result<Vec<(&String, Model)>> {
     catalog.models.keys().map(|name| Ok((name, Model::find(name, catalog)?))).collect()
 }
 
-/// `onehop_models`: a row for each model.
+/// Returns `onehop_models`: a row for each model.
 pub(crate) fn models(catalog: &Catalog) -> Result<RecordBatch> {
     let models = all(catalog)?;
     let each = || models.iter().map(|(_, model)| model);
@@ -246,7 +248,7 @@ pub(crate) fn models(catalog: &Catalog) -> Result<RecordBatch> {
     ])?)
 }
 
-/// `onehop_model_terms`: a row for each term of each model.
+/// Returns `onehop_model_terms`: a row for each term of each model.
 pub(crate) fn model_terms(catalog: &Catalog) -> Result<RecordBatch> {
     let models = all(catalog)?;
     let terms: Vec<_> =
@@ -263,7 +265,7 @@ pub(crate) fn model_terms(catalog: &Catalog) -> Result<RecordBatch> {
     ])?)
 }
 
-/// The rows of a training call: a term each.
+/// Returns the rows of a training call: one for each term.
 pub(super) fn coefficients_table(model: &Model) -> Result<RecordBatch> {
     let each = || model.all_terms();
     let statistic = match model.kind {

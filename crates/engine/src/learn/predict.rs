@@ -1,8 +1,9 @@
-//! `logregr_predict('m', x, ..)`, `logregr_predict_prob`, `logregr_predict_proba` and `linregr_predict`: a model as a function of
-//! its features' values, in their order. NULL if one of them is.
+//! `logregr_predict('m', x, ..)`, `logregr_predict_prob`, `logregr_predict_proba` and
+//! `linregr_predict`: a model as a function of its features' values, in their order. The result is
+//! NULL if one of them is.
 //!
-//! The model is that of the statement's snapshot. Its name must be a constant: the number of arguments is checked, and the
-//! type decided, when the statement is planned.
+//! The model is that of the statement's snapshot. Its name must be a constant, since planning
+//! checks the number of arguments and determines the result type.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -21,16 +22,16 @@ use super::model::{Kind, Model};
 use crate::catalog::Catalog;
 use crate::{Error, ErrorKind, Result};
 
-/// What is predicted.
+/// The predicted quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum What {
-    /// Whether the label is 1, in the label's type; or a number.
+    /// The predicted label, in the label's type; or a number.
     Value,
-    /// The probability that it is.
+    /// The probability of label 1.
     Probability,
 }
 
-/// The functions, over the models of a catalog.
+/// Returns the functions, over the models of a catalog.
 pub(super) fn functions(catalog: &Arc<Catalog>) -> [ScalarUDF; 4] {
     let models = Arc::new(Models { catalog: Arc::clone(catalog), read: Mutex::default() });
     let function = |name, kind, what| ScalarUDF::from(Predict::new(name, kind, what, &models));
@@ -42,7 +43,7 @@ pub(super) fn functions(catalog: &Arc<Catalog>) -> [ScalarUDF; 4] {
     ]
 }
 
-/// Models of a catalog that have been asked for.
+/// Models of a catalog, cached after their first use.
 #[derive(Debug)]
 struct Models {
     catalog: Arc<Catalog>,
@@ -80,7 +81,7 @@ impl Predict {
         Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.name))
     }
 
-    /// The model of a call with so many arguments.
+    /// Returns the model of a call with `arguments` arguments.
     fn model(&self, name: Option<&ScalarValue>, arguments: usize) -> Result<Arc<Model>> {
         let name = match name.map(ScalarValue::try_as_str) {
             Some(Some(Some(name))) => name,
@@ -140,7 +141,7 @@ impl Predict {
     }
 }
 
-/// Of what is no number nothing is said.
+/// Adds NULL for each prediction that is NaN.
 fn known(etas: &[f64], nulls: Option<NullBuffer>) -> Option<NullBuffer> {
     match etas.iter().any(|eta| eta.is_nan()) {
         true => NullBuffer::union(nulls.as_ref(), Some(&etas.iter().map(|eta| !eta.is_nan()).collect::<NullBuffer>())),
@@ -148,7 +149,7 @@ fn known(etas: &[f64], nulls: Option<NullBuffer>) -> Option<NullBuffer> {
     }
 }
 
-/// The same function over the same models.
+/// Equal if it is the same function over the same models.
 impl PartialEq for Predict {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.models.catalog, &other.models.catalog)

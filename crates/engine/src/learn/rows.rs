@@ -1,12 +1,14 @@
-//! Rows as doubles, in chunks, for passes to go over.
+//! Rows as doubles, in chunks, for passes to read.
 //!
-//! - Batches of a query's partitions become [`Chunk`]s, each partition's in the order of its rows, the partitions' one
-//!   after the other. The same plan over the same table gives the same chunks, and so the same bits.
-//! - A row with a NULL is left out, and counted. What is no finite number is an error that names its column.
-//! - Chunks are kept in memory as far as the statement's budget goes, and are in a temporary file from there on, which
-//!   every pass reads once more. Memory for making and reading them is asked for first.
-//! - A pass is made by threads, each of which takes every n-th chunk; what they come to is merged in their order. Each
-//!   looks before every chunk whether anybody still waits for it.
+//! - Batches of a query's partitions become [`Chunk`]s. Each partition's chunks have the order of
+//!   its rows, and partitions follow each other. The same plan over the same table gives the same
+//!   chunks, and so the same bits.
+//! - A row with a NULL is skipped and counted. A value that is not finite is an error that names
+//!   its column.
+//! - Chunks are kept in memory up to the statement's budget. The rest is in a temporary file, which
+//!   each pass reads again. Memory for making and reading chunks is reserved first.
+//! - Threads run a pass. Each takes every n-th chunk, and their results are merged in order. Before
+//!   each chunk, a thread checks whether the query was cancelled.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,12 +29,12 @@ use crate::query::Query;
 use crate::task::{scoped, spawn_blocking};
 use crate::{Error, ErrorKind, Result, pipeline_budget};
 
-/// Of wide rows a chunk has fewer: so many bytes.
+/// The maximum bytes of a chunk, which limits the rows of wide tables.
 const CHUNK_BYTES: usize = 4 << 20;
-/// And at least so many of them.
+/// The minimum rows of a chunk.
 const LEAST_CHUNK_ROWS: usize = 512;
 
-/// What the values of the last column must be.
+/// The permitted values of the last column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// 0 or 1.
@@ -41,7 +43,7 @@ pub(super) enum Target {
     Number,
 }
 
-/// How columns are called in messages.
+/// The names of columns in messages.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub function: &'static str,
@@ -58,19 +60,19 @@ pub(super) struct Rows {
     store: Arc<Store>,
 }
 
-/// A chunk, wherever it is.
+/// A chunk in memory or in a file.
 #[derive(Debug)]
 enum Kept {
     Memory(Chunk),
     File { offset: u64, rows: usize },
 }
 
-/// Where chunks are kept.
+/// The storage of chunks.
 #[derive(Debug)]
 struct Store {
     budget: Budget,
     account: Box<dyn Account>,
-    /// Bytes of the account.
+    /// The bytes reserved in the account.
     held: Mutex<usize>,
     file: Mutex<Option<Arc<dyn WriteAt>>>,
     written: AtomicU64,
@@ -78,11 +80,11 @@ struct Store {
 }
 
 impl Rows {
-    /// All rows of a plan.
+    /// Reads all rows of a plan.
     ///
     /// # Errors
-    /// Those of the plan; [`ErrorKind::Data`] for values that are of no use; [`ErrorKind::Resources`] if there is not even
-    /// memory to read them.
+    /// The errors of the plan; [`ErrorKind::Data`] for invalid values; [`ErrorKind::Resources`] if
+    /// there is not enough memory to read them.
     pub async fn collect(
         plan: &Arc<dyn ExecutionPlan>,
         context: &Arc<TaskContext>,
@@ -94,7 +96,7 @@ impl Rows {
         let store = Arc::new(Store::new(context, query));
         let partitions = plan.output_partitioning().partition_count();
         let threads = context.session_config().target_partitions();
-        // Chunks in the making, and as many that are read again.
+        // Two chunks per partition while they are made, and one per thread that reads them again.
         store.hold((partitions * 2 + threads) * Chunk::bytes(chunk_rows(features), features))?;
         let mut tasks = JoinSet::new();
         for partition in 0..partitions {
@@ -123,22 +125,22 @@ impl Rows {
         Ok(Self { chunks, extents, skipped, store })
     }
 
-    /// What is known of all of them.
+    /// Returns the extents of all rows.
     pub fn extents(&self) -> &Extents {
         &self.extents
     }
 
-    /// Rows that had a NULL.
+    /// Returns the number of rows with a NULL.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Bytes that are in a temporary file.
+    /// Returns the number of bytes in the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
         self.store.written.load(Relaxed)
     }
 
-    /// Has memory for something beside them.
+    /// Reserves memory for something besides the rows.
     ///
     /// # Errors
     /// [`ErrorKind::Resources`].
@@ -146,10 +148,10 @@ impl Rows {
         self.store.hold(bytes)
     }
 
-    /// One pass over all rows, by so many threads.
+    /// Runs one pass over all rows, on `threads` threads.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`] if nobody waits for it any more; those of reading a temporary file.
+    /// [`ErrorKind::Cancelled`] if the query was cancelled; the errors of reading a temporary file.
     pub async fn pass(self: &Arc<Self>, empty: Pass, threads: usize) -> Result<Pass> {
         let query = &self.store.query;
         query.expect_rows(self.extents.rows());
@@ -173,7 +175,7 @@ impl Rows {
         failed.map_or(Ok(total), Err)
     }
 
-    /// Shows every n-th chunk, from one on.
+    /// Shows every `step`-th chunk, beginning with `first`.
     pub fn each(&self, first: usize, step: usize, mut show: impl FnMut(&Chunk)) -> Result<()> {
         let mut bytes = Vec::new();
         for kept in self.chunks.iter().skip(first).step_by(step) {
@@ -224,7 +226,7 @@ impl Store {
         }
     }
 
-    /// Has so many bytes more.
+    /// Reserves more bytes.
     fn hold(&self, bytes: usize) -> Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         self.account.try_resize(*held + bytes)?;
@@ -236,7 +238,7 @@ impl Store {
         self.budget.0.ledger()
     }
 
-    /// Keeps a chunk in memory or, if there is none left, in a file.
+    /// Keeps a chunk in memory or, if none is left, in a file.
     fn keep(&self, chunk: Chunk) -> Result<Kept> {
         let bytes = Chunk::bytes(chunk.rows(), chunk.features());
         let Err(no_memory) = self.hold(bytes) else { return Ok(Kept::Memory(chunk)) };
@@ -272,7 +274,8 @@ struct Part {
     names: Arc<Names>,
     target: Target,
     store: Arc<Store>,
-    /// The chunk in the making: room for a full one's columns, one after the other, of which so many rows are there.
+    /// The chunk being made: space for a full chunk's columns, one after the other. `filled` is its
+    /// number of rows.
     values: Vec<f64>,
     filled: usize,
     kept: Vec<Kept>,
@@ -311,7 +314,7 @@ impl Part {
         Ok(())
     }
 
-    /// Hands over the chunk in the making.
+    /// Completes the chunk being made.
     fn finish(&mut self) -> Result<()> {
         let features = self.names.features.len();
         let most = chunk_rows(features);
@@ -337,7 +340,7 @@ impl Part {
 
     fn check(&self, place: usize, column: &Float64Array) -> Result<()> {
         let values = column.values();
-        // Counted, not sought: that takes a fraction of the time, and is nothing nearly always.
+        // Counting takes a fraction of the time of a search, and the count is nearly always 0.
         if values.iter().filter(|value| !value.is_finite()).count() > 0 {
             let value = values.iter().find(|value| !value.is_finite()).copied().unwrap_or(f64::NAN);
             let (what, name) = match self.names.features.get(place) {
@@ -362,7 +365,7 @@ impl Part {
     }
 }
 
-/// A batch's columns as doubles.
+/// Returns a batch's columns as doubles.
 fn numbers(batch: &RecordBatch) -> Result<Vec<Float64Array>> {
     let number = |column: &ArrayRef| match column.data_type() {
         DataType::Float64 => Ok(column.as_primitive::<Float64Type>().clone()),

@@ -1,4 +1,5 @@
-//! What is learnt from: features and a label as expressions over a table, a view, a file, what is registered, or a query.
+//! The source of rows to learn from: features and a label as expressions over a table, a view, a
+//! file, a registered relation, or a query.
 
 use std::sync::Arc;
 
@@ -17,27 +18,27 @@ use crate::lower::{DeviceFit, plan_fit};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result, files, planner, query_planner};
 
-/// Where rows come from. All are SQL's texts.
+/// The source of rows. All fields except `function` are SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    /// Names it in messages.
+    /// The function's name, for messages.
     pub function: &'static str,
-    /// A name, a path, or a query in brackets.
+    /// A name, a path, or a query in parentheses.
     pub table: String,
-    /// Expressions, whose values are numbers.
+    /// Expressions with numeric values.
     pub features: Vec<String>,
     pub label: String,
 }
 
-/// Operators that give rows: features, then the label.
+/// Operators that return the rows: features, then the label.
 pub(super) struct Planned {
     pub operators: Arc<dyn ExecutionPlan>,
-    /// What features are called.
+    /// The names of the features.
     pub features: Vec<String>,
-    /// And how they are written in SQL.
+    /// The features as SQL expressions.
     pub expressions: Vec<String>,
     pub label_is_boolean: bool,
-    /// The device that adds them up for a fit, if one does.
+    /// The device that sums the rows for a fit, if there is one.
     pub device: Option<DeviceFit>,
 }
 
@@ -45,8 +46,10 @@ pub(super) struct Planned {
 const ALL: &str = "*";
 
 impl Source {
+    /// Plans the rows, and their sums on a device if `fits` is a target that a device supports.
+    ///
     /// # Errors
-    /// Those of parsing and planning; [`ErrorKind::Invalid`] for columns that are no numbers.
+    /// The errors of parsing and planning; [`ErrorKind::Invalid`] for columns that are not numeric.
     pub async fn plan(&self, state: &SessionState, query: &Arc<Query>, fits: Option<Target>) -> Result<Planned> {
         let table = self.from()?;
         let features = match self.features.as_slice() {
@@ -66,7 +69,7 @@ impl Source {
             }
         };
         let names = features.iter().map(name_of).collect::<Vec<_>>();
-        // Numbers for names: two features may be the same.
+        // Columns are named by number, since two features may be equal.
         let columns = features.iter().chain([&label]).enumerate();
         let columns = columns.map(|(place, expr)| format!("{expr} AS \"{place}\"")).collect::<Vec<_>>().join(", ");
         let plan = self.logical(state, &format!("SELECT {columns} FROM {table}")).await?;
@@ -75,7 +78,8 @@ impl Source {
             Some(target) => plan_fit(&plan, state, query, &device::example(names.len(), target))?,
             None => None,
         };
-        // Rows are dealt out by hash, or stay where they are: in turns, where they go would depend on who is faster.
+        // Rows are distributed by hash, or not at all. Round-robin would depend on the speed of
+        // threads.
         let mut state = state.clone();
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         let operators = query_planner::physical_plan(&state, &plan, query).await?;
@@ -91,7 +95,7 @@ impl Source {
         planner::plan_text(state, text).await.map_err(|e| Error::from(e).about(self.function))
     }
 
-    /// The table, as it is written after FROM.
+    /// Returns the table as it is written after FROM.
     fn from(&self) -> Result<String> {
         let text = self.table.trim();
         if text.starts_with('(') {
@@ -114,7 +118,7 @@ impl Source {
         self.parse(argument, text, |parser| parser.parse_comma_separated(Parser::parse_expr))
     }
 
-    /// All of a text, and nothing but it.
+    /// Parses the whole of a text.
     fn parse<T>(
         &self,
         argument: &str,
@@ -137,7 +141,7 @@ impl Source {
         })
     }
 
-    /// The columns of the table without the label.
+    /// Returns the columns of the table without the label.
     async fn all_columns(&self, state: &SessionState, table: &str) -> Result<Vec<Expr>> {
         let plan = self.logical(state, &format!("SELECT * FROM {table}")).await?;
         let label = self.expressions("label", &self.label)?.first().map(name_of);
@@ -150,7 +154,7 @@ impl Source {
         self.expressions("features", &columns)
     }
 
-    /// Whether the label is a boolean, if all columns are of use.
+    /// Returns whether the label is a boolean. Fails if a column is not numeric.
     fn check_types(&self, plan: &LogicalPlan, names: &[String]) -> Result<bool> {
         let fields = plan.schema().fields();
         for (field, name) in fields.iter().zip(names) {
@@ -169,7 +173,7 @@ impl Source {
     }
 }
 
-/// What to do about a type that is none of numbers.
+/// Returns a hint for a type that is not numeric.
 fn no_number(data_type: &DataType) -> Option<&'static str> {
     match data_type {
         DataType::Boolean | DataType::Null => None,
@@ -195,7 +199,7 @@ fn described(data_type: &DataType) -> &'static str {
     }
 }
 
-/// What an expression is called: a column by its name, all else as it is written.
+/// Returns the name of an expression: a column's name, or its text.
 fn name_of(expr: &Expr) -> String {
     match expr {
         Expr::Identifier(ident) => normal(ident),

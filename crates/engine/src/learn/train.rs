@@ -52,7 +52,7 @@ impl TableFunctionImpl for Train {
     }
 }
 
-/// That of [`coefficients_table`](model::coefficients_table).
+/// Returns the schema of [`coefficients_table`](model::coefficients_table).
 fn schema(kind: Kind) -> SchemaRef {
     let number = |name: &str| Field::new(name, DataType::Float64, true);
     let statistic = if kind == Kind::Logistic { "z_stat" } else { "t_stat" };
@@ -68,7 +68,7 @@ fn schema(kind: Kind) -> SchemaRef {
 struct Training {
     kind: Kind,
     source: Source,
-    /// `None` if nobody wants to keep it.
+    /// The name of the model; `None` if it is not stored.
     model: Option<String>,
     intercept: Intercept,
     options: logistic::Options,
@@ -112,7 +112,7 @@ impl Training {
         }
     }
 
-    /// The model, if a device has come to one, with what is to be said about how it did.
+    /// Returns the model of a device, if it completed one, and its statistics in a line.
     async fn on_device(&self, planned: &Planned, names: &Names, query: &Arc<Query>) -> Result<Option<(Model, String)>> {
         let Some(device) = &planned.device else { return Ok(None) };
         let learner = Learner::new(names.features.len(), self.target(), self.intercept, self.options);
@@ -122,7 +122,7 @@ impl Training {
             Learnt::Logistic(fit) => self.logistic(&fit, names),
             Learnt::Linear(fit) => self.linear(&fit, names),
             Learnt::Unfit(error) => return Err(self.unfit(&error, names, skipped)),
-            // Whoever reads them one by one says what they are.
+            // The CPU reads the values one by one and reports invalid ones.
             Learnt::OfNoUse => return Ok(None),
         };
         model.skipped_rows = skipped;
@@ -136,7 +136,7 @@ impl Training {
         Ok(Some((model, format!("kernels={kernel:.2} ms, launches={}, {bytes}{compiled}", ran.launches))))
     }
 
-    /// The model of rows that are read by the CPU, and what is to be said about how that was.
+    /// Returns the model of the CPU, and its statistics in a line.
     async fn on_cpu(
         &self,
         planned: &Planned,
@@ -154,7 +154,7 @@ impl Training {
         Ok((model, (spilled > 0).then(|| format!("spilled_bytes={spilled}"))))
     }
 
-    /// Why there is no model.
+    /// Returns the error of rows without a model.
     fn unfit(&self, error: &Unfit, names: &Names, skipped: u64) -> Error {
         let function = self.source.function;
         let (kind, problem, hint) = match error {
@@ -185,10 +185,10 @@ impl Training {
         }
     }
 
-    /// The model of rows that have been read, without what is known of them besides.
+    /// Fits the model of rows that have been read, without the remaining fields.
     async fn fit(&self, rows: &Arc<Rows>, names: &Names, threads: usize) -> Result<Model> {
         let unfit = |error: Unfit| self.unfit(&error, names, rows.skipped());
-        // The sums of a pass, each twice, for every thread.
+        // The sums of a pass, each with its rounding error, for each thread.
         let terms = names.features.len() + 1;
         rows.hold((threads + 1) * (terms * (terms + 1) / 2 + 2 * terms) * 2 * size_of::<f64>())?;
         match self.kind {

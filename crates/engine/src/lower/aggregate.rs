@@ -1,4 +1,5 @@
-//! Aggregate functions, and how a pipeline's exact results become values of the types that DataFusion promised.
+//! Translates aggregate functions, and converts a pipeline's exact results to the types that
+//! DataFusion promised.
 
 use std::sync::Arc;
 
@@ -20,20 +21,22 @@ use crate::planner::{POSITIVE_ZERO, as_any_cast, average, room_for};
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result, Rule};
 
-/// How a column of the answer is made of the pipeline's.
+/// The computation of an answer column from the pipeline's columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Finish {
-    /// It is one.
+    /// The column itself.
     Column(usize),
-    /// A quotient of a sum and a count, in doubles after the sum has lost `scale` digits.
+    /// The quotient of a sum and a count, in doubles. The sum is divided by 10^`scale` first.
     Average { sum: usize, count: usize, scale: u8 },
-    /// The square root of one, which is a double.
+    /// The square root of a column, which is a double.
     Root(usize),
-    /// A quotient of a sum and a count as a decimal of `digits` more digits, rounded half away from zero.
+    /// The quotient of a sum and a count as a decimal of `digits` more digits, rounded half away
+    /// from zero.
     DecimalAverage { sum: usize, count: usize, digits: u32 },
 }
 
-/// A call of an aggregate function. `results` has the pipeline's aggregates so far, after `keys` keys.
+/// Translates a call of an aggregate function. `results` has the pipeline's aggregates so far,
+/// after `keys` keys.
 pub(super) fn translate(
     call: &AggregateFunction,
     translator: &Translator<'_>,
@@ -53,7 +56,7 @@ pub(super) fn translate(
         Some(filter) => Some(translator.translate(filter)?),
         None => None,
     };
-    // A value that counts: NULLs do not, and so neither do rows that a FILTER leaves out.
+    // Functions ignore NULLs, so rows that a FILTER excludes become NULL.
     let value = |arg: Pipeline| match &only {
         Some(condition) => Pipeline::Case { branches: vec![(condition.clone(), arg)], otherwise: None },
         None => arg,
@@ -113,12 +116,12 @@ pub(super) fn translate(
     }
 }
 
-/// Whether it is a double that counts once: by now it has no negative zeros.
+/// Returns whether it is a double under DISTINCT: the planner has removed its negative zeros.
 fn is_positive_zero(arg: &Expr) -> bool {
     matches!(arg, Expr::ScalarFunction(call) if call.func.name() == POSITIVE_ZERO)
 }
 
-/// What is ordered by without that: pipelines order both zeros as one.
+/// Returns the sort key without that conversion: pipelines order both zeros as equal.
 pub(super) fn within_positive_zero(key: &Expr) -> &Expr {
     match key {
         Expr::ScalarFunction(call) if is_positive_zero(key) => call.args.first().unwrap_or(key),
@@ -126,7 +129,7 @@ pub(super) fn within_positive_zero(key: &Expr) -> &Expr {
     }
 }
 
-/// A double that counts once and comes from a number that knows no negative zero, as that.
+/// Removes the conversion from a double that is cast from a type without negative zeros.
 fn without_zeros<'e>(arg: &'e Expr, translator: &Translator<'_>) -> Lowered<&'e Expr> {
     match arg {
         Expr::ScalarFunction(call) if is_positive_zero(arg) => match call.args.as_slice() {
@@ -153,7 +156,7 @@ fn numbers(function: &str, arg: &Expr, translator: &Translator<'_>) -> Lowered<P
 }
 
 impl Finish {
-    /// The column as an array of the type it should have. Late texts are read by so many threads.
+    /// Returns the column as an array of the field's type. `threads` threads read late text.
     pub fn array(self, columns: &[ResultColumn], field: &Field, threads: usize) -> Result<ArrayRef> {
         match self {
             Self::Column(column) => array(&columns[column], field, threads),
@@ -225,7 +228,7 @@ fn array(column: &ResultColumn, field: &Field, threads: usize) -> Result<ArrayRe
     let data_type = field.data_type();
     if let DataType::Decimal128(precision, scale) = data_type {
         let most = i64::try_from(bounds(data_type).max).unwrap_or(i64::MAX);
-        // They nearly always fit, and what is NULL may be anything.
+        // Values nearly always fit. A NULL may have any value here.
         if let ResultValues::Int(values) = &column.values
             && values.iter().all(|value| (-most..=most).contains(value))
         {
@@ -255,7 +258,7 @@ fn array(column: &ResultColumn, field: &Field, threads: usize) -> Result<ArrayRe
                 }
                 narrow.push(value);
             }
-            // Through decimals: 64 bits may be unsigned.
+            // Through decimals, since 64 bits may be unsigned.
             Arc::new(narrow.into_iter().collect::<Decimal128Array>().with_precision_and_scale(38, 0)?)
         }
         ResultValues::Text(codes, dictionary) => {

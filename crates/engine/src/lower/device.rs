@@ -1,9 +1,10 @@
-//! A fused subtree on a device: one thread waits for it, and hands the answer over as it comes.
+//! Runs a fused subtree on a device: one thread waits for it and passes the answer on as it comes.
 //!
-//! The rows of groups, and the first in an order, are held back until the device is done: until then the CPU can do all of it
-//! instead, if `exec.fallback` allows that. Rows that leave as they are made do so after the first chunk of them; an error
-//! after that is an error, for nobody could tell which rows have been seen. Errors of the data are the CPU's as well, and
-//! nobody tries again.
+//! The rows of groups, and the first rows in an order, are held back until the device is done.
+//! Until then the CPU can redo all of the work, if `exec.fallback` allows that. Rows of a
+//! collecting pipeline leave after the first chunk. A later error fails the statement, since the
+//! rows that the reader has seen are unknown. Errors in the data would occur on the CPU as well, so
+//! they are not retried.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,28 +33,28 @@ use crate::settings::Fallback;
 use crate::task::spawn_blocking;
 use crate::{Error, Result, pipeline_budget};
 
-/// What the time of a pipeline on a device went to.
+/// Time and data volume of a pipeline on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DeviceTimes {
-    /// Its kernels', by the device's clock.
+    /// The time of its kernels, by the device's clock.
     pub kernel: Duration,
     pub launches: u64,
     pub compiled: Compiled,
     pub resident_bytes: u64,
     pub moved_bytes: u64,
     pub returned_bytes: u64,
-    /// Blocks that were ruled out when its tables were there.
+    /// Blocks that were ruled out once its join tables existed.
     pub morsels_skipped: u64,
-    /// How often it went through its source.
+    /// The number of passes over its source.
     pub passes: u64,
-    /// What came to the device while it ran.
+    /// The data that was streamed to the device while it ran.
     pub streamed: Option<Streamed>,
 }
 
-/// How a device got on.
+/// The outcome of a run on a device.
 pub(super) enum OnDevice {
     Leaving(Leaving),
-    /// It did not come to an end, and the CPU may do it.
+    /// The device failed before any row left, and the CPU may run it.
     Failed(String),
 }
 
@@ -93,22 +94,22 @@ impl From<DeviceRan> for PipelineRan {
     }
 }
 
-/// A run on a device, and what it has given so far.
+/// A run on a device, and its rows so far.
 struct Running {
     batches: mpsc::Receiver<Result<RecordBatch>>,
-    /// Until it has ended, and said how.
+    /// The task; `None` after its outcome was taken.
     task: Option<JoinHandle<PipelineResult<Vec<DeviceRan>>>>,
-    /// Whoever stops waiting stops it.
+    /// Stops the task when this is dropped.
     _stop: StopOnDrop,
 }
 
 impl Running {
-    /// The next rows; `None` when the device has ended, however it did.
+    /// Returns the next rows; `None` when the device has ended, with any outcome.
     async fn next(&mut self) -> Option<Result<RecordBatch>> {
         self.batches.recv().await
     }
 
-    /// How it ended.
+    /// Returns the outcome of the task.
     async fn ended(&mut self) -> Result<PipelineResult<Vec<DeviceRan>>> {
         let Some(task) = self.task.take() else { return Ok(Ok(Vec::new())) };
         task.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)).into())
@@ -116,12 +117,12 @@ impl Running {
 }
 
 impl Run {
-    /// Carries the program through on a device.
+    /// Runs the program on a device.
     pub async fn on_device(&self, placed: &Placed, execution: &Execution, ran: &mut Ran) -> Outcome<OnDevice> {
         let query = self.context.session_config().get_extension::<Query>();
         let prepared = match self.fused.inputs.iter().any(|input| matches!(input, Input::Derived(_))) {
             false => Arc::clone(&placed.prepared),
-            // Only now is it known what these hold.
+            // The contents of derived relations are known only now.
             true => match placed.backend.prepare(execution, &placed.hints) {
                 Ok(prepared) => prepared,
                 Err(Refusal(reason)) => {
@@ -146,7 +147,7 @@ impl Run {
             let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
                 let batch = batch_of(&fused, &schema, &columns, threads);
                 let is_bad = batch.is_err();
-                // Without a reader there is nobody to tell.
+                // The reader is gone.
                 if sender.blocking_send(batch).is_err() || is_bad {
                     cancelled.store(true, Relaxed);
                     return Err(PipelineError::Cancelled);
@@ -162,7 +163,7 @@ impl Run {
         }
     }
 
-    /// All of an answer.
+    /// Waits for the whole answer.
     async fn whole(
         &self,
         mut running: Running,
@@ -175,7 +176,7 @@ impl Run {
         while let Some(batch) = running.next().await {
             let batch = batch?;
             held.try_grow(batch.get_array_memory_size())?;
-            // The first in their order are one chunk.
+            // The first rows in their order are one chunk.
             let wanted = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
             batches.extend(self.sliced(&batch.slice(0, wanted)));
         }
@@ -195,7 +196,7 @@ impl Run {
         Ok(OnDevice::Leaving(Leaving::Batches(batches.map(Ok).boxed())))
     }
 
-    /// Rows as they are made, after the first of them.
+    /// Passes rows on as they are made, after the first chunk.
     async fn flowing(
         &self,
         mut running: Running,
@@ -221,11 +222,11 @@ impl Run {
         let rest = stream::unfold((Some(running), told), |(running, told)| async move {
             let mut running = running?;
             if let Some(batch) = running.next().await {
-                // Nothing comes after an error.
+                // An error ends the stream.
                 let next = batch.is_ok().then_some(running);
                 return Some((batch.map_err(DataFusionError::from), (next, told)));
             }
-            // A channel that is closed says nothing about why: rows that did not all come must not look whole.
+            // A closed channel does not tell why: incomplete rows must not look complete.
             match running.ended().await {
                 Ok(Ok(done)) => {
                     tell(&told, done);
@@ -239,7 +240,7 @@ impl Run {
         Ok(OnDevice::Leaving(Leaving::Batches(batches)))
     }
 
-    /// Where the bytes of each source are counted.
+    /// Returns the ledger that counts the bytes of each source.
     fn ledgers(&self, query: Option<&Arc<Query>>) -> Vec<Arc<Ledger>> {
         let of_query = query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
         let ledger = |input: &Input| match input {
@@ -249,13 +250,13 @@ impl Run {
         self.fused.inputs.iter().map(ledger).collect()
     }
 
-    /// What comes of an error before any row has left.
+    /// Handles an error before any row has left: fails, or lets the CPU run it.
     fn give_up(&self, e: PipelineError, device: &str, query: Option<&Query>) -> Outcome<OnDevice> {
         let why = match &e {
             PipelineError::Device { .. } => e.to_string(),
             PipelineError::Memory { .. } => format!("{device}: {e}"),
             PipelineError::Unsupported(reason) => format!("{device} cannot run {reason}"),
-            // It is one on the CPU as well.
+            // The CPU would return the same error.
             _ => return Err(Error::from(e).into()),
         };
         match (self.fused.fallback, query) {
@@ -268,13 +269,14 @@ impl Run {
             }
             _ => {}
         }
-        // All of it is ahead again.
+        // All rows are to be processed again.
         query.iter().for_each(|query| self.fused.scans().for_each(|scan| query.expect_rows(scan.plan.rows() as u64)));
         Ok(OnDevice::Failed(why))
     }
 }
 
-/// Brings columns that belong on a device there, where they are not yet: the database has been opened since.
+/// Loads columns whose residence is this device and that are not loaded yet, as after the database
+/// was opened.
 pub(super) fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
     let Some(query) = query else { return };
     for scan in fused.scans() {
@@ -291,7 +293,7 @@ pub(super) fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Qu
             }
             residence::load(&fused.placing, &fused.cache, wanted, &home, query, cancelled).map(drop)
         });
-        // Whatever it was, the query says whether it matters.
+        // The query itself fails if the error matters to it.
         if let Err(e) = loaded {
             query.notice(format!("\"{}\" is not resident: {}", scan.table.name, e.message()));
         }
@@ -301,7 +303,7 @@ pub(super) fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Qu
 const HINT_OF_DEVICE: &str =
     "SET exec.fallback = 'warn' lets the CPU do it again, SET gpu.mode = 'off' runs it there from the start";
 
-/// What came of pipelines whose rows had begun to leave.
+/// Records the outcome of pipelines whose rows had begun to leave.
 fn tell(told: &Mutex<Option<Ran>>, done: Vec<DeviceRan>) {
     if let Some(ran) = told.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         ran.pipelines = done.into_iter().map(PipelineRan::from).collect();

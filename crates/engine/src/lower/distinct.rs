@@ -1,8 +1,8 @@
-//! `count(DISTINCT x)` as it was written.
+//! Restores `count(DISTINCT x)` from two aggregates.
 //!
-//! DataFusion counts distinct values in two aggregates: one whose groups are the values, and one that counts these
-//! groups. A pipeline has sets of values, and needs but one. The same holds whoever wrote the two: `SELECT k, count(x)
-//! FROM (SELECT DISTINCT k, x FROM t) GROUP BY k`.
+//! DataFusion counts distinct values in two aggregates: one groups by the values, and one counts
+//! these groups. A pipeline has sets of values, and needs only one. This also covers queries
+//! written as two: `SELECT k, count(x) FROM (SELECT DISTINCT k, x FROM t) GROUP BY k`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use super::graph::{Outputs, substituted};
 use super::{Lowered, because};
 use crate::planner;
 
-/// The one aggregate that does what two do; `None` if there are not two, or one does not do.
+/// Returns the single aggregate that is equivalent to two; `None` if there are not two, or no
+/// single one is equivalent.
 pub(super) fn flattened(outer: &Aggregate) -> Option<Aggregate> {
     let (inner, outputs) = inner(&outer.input)?;
     flatten(outer, inner, &outputs).ok()
 }
 
-/// An aggregate below one, and what the columns are that the upper one reads, in terms of the lower one's.
+/// Returns the aggregate below a plan, and the plan's columns in terms of the aggregate's.
 fn inner(plan: &LogicalPlan) -> Option<(&Aggregate, Outputs)> {
     match plan {
         LogicalPlan::Aggregate(inner) => {
@@ -52,7 +53,7 @@ fn flatten(outer: &Aggregate, inner: &Aggregate, outputs: &Outputs) -> Lowered<A
     if inner.group_expr.iter().any(is_set) || outer.group_expr.iter().any(is_set) {
         return because("grouping sets");
     }
-    // Every key above is one below, or made of such.
+    // Each key above must be a key below.
     let mut keys = Vec::with_capacity(outer.group_expr.len());
     let mut kept: Vec<Column> = Vec::new();
     for key in &outer.group_expr {
@@ -63,7 +64,8 @@ fn flatten(outer: &Aggregate, inner: &Aggregate, outputs: &Outputs) -> Lowered<A
         keys.push((*expr).clone().unalias());
         kept.push(column);
     }
-    // One key below is a set of values for every group above; if there is none, a group above has one of each key.
+    // At most one key below is left: each group above has a set of its values. If none is left, a
+    // group above has one row of each key.
     let mut rest = inner.schema.columns().into_iter().take(inner.group_expr.len()).filter(|key| !kept.contains(key));
     let (values, None) = (rest.next(), rest.next()) else { return because("groups of several columns") };
     let is_set_of = |column: &Column| is_key(column) && values.as_ref().is_none_or(|values| values == column);

@@ -1,9 +1,10 @@
-//! Runs a fused subtree: first the plans of derived relations, into memory, then a worker per thread, on threads beside
-//! the runtime's, so that timers, signals and other queries are heard however long a morsel takes. Whoever stops waiting
-//! stops the workers, within a vector. An answer that did not fit in memory leaves as it is put together from files.
+//! Runs a fused subtree on the CPU. It first executes the plans of derived relations into memory.
+//! Then each thread runs a worker, on threads beside the runtime's, so that timers, signals and
+//! other queries are served however long a morsel takes. Dropping the stream stops the workers
+//! within a vector. An answer that did not fit in memory leaves as it is merged from files.
 //!
-//! What was placed on a device runs there instead ([`super::device`]). If that does not come to an end, and no row has left,
-//! what has been derived for it is used again here.
+//! A program that was placed on a device runs there instead ([`super::device`]). If that fails and
+//! no row has left, the CPU reuses the derived relations here.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -48,11 +49,10 @@ use crate::task::spawn_blocking;
 use crate::units::bytes as in_words;
 use crate::{ErrorKind, Result, pipeline_budget, planner};
 
-/// A table that does not fit is parted no further than this: there are keys that have too many rows, or there is no
-/// memory at all.
+/// Maximum parts of a table. Beyond that, keys have too many rows, or there is no memory at all.
 const MOST_PARTS: u32 = 256;
 
-/// What a worker has to have of `memory_limit`: with less, fewer of them do better.
+/// The minimum share of `memory_limit` per worker. With less, fewer workers are faster.
 const WORKER_BYTES: usize = 4 << 20;
 
 /// A fused subtree as an operator.
@@ -63,41 +63,41 @@ pub(crate) struct FusedExec {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What came of the execution that ended last.
+    /// The statistics of the last execution.
     ran: Arc<Mutex<Option<Ran>>>,
     /// The plans of derived relations.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
-    /// How many of the first rows in an order are wanted.
+    /// The number of first rows in an order that are wanted.
     fetch: Option<usize>,
 }
 
-/// What came of an execution.
+/// Statistics of an execution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ran {
-    /// Of the derived relations, by number.
+    /// Statistics of the derived relations, by number.
     pub derived: Vec<(usize, DerivedRan)>,
-    /// Of the pipelines, in their order; fewer if memory ran out.
+    /// Statistics of the pipelines, in their order. Fewer if memory ran out.
     pub pipelines: Vec<PipelineRan>,
-    /// The answer's rows.
+    /// The number of rows of the answer.
     pub rows: u64,
-    /// Why DataFusion's operators started anew, if they did.
+    /// The reason why DataFusion's operators took over, if they did.
     pub taken_over: Option<String>,
-    /// Whether the pipelines ran on the device that they were placed on.
+    /// True if the pipelines ran on the device that they were placed on.
     pub on_device: bool,
-    /// What went wrong there, if the CPU did all of it again.
+    /// The error of the device, if the CPU redid the work.
     pub device_failed: Option<String>,
 }
 
-/// What came of a derived relation.
+/// Statistics of a derived relation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DerivedRan {
-    /// Until the last row was in memory.
+    /// The time until the last row was in memory.
     pub elapsed: Duration,
     pub rows: u64,
     pub bytes: u64,
 }
 
-/// What came of a pipeline.
+/// Statistics of a pipeline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PipelineRan {
     pub elapsed: Duration,
@@ -107,32 +107,32 @@ pub(crate) struct PipelineRan {
     /// Blocks ruled out by the keys of join tables.
     pub skipped: Vec<Skipped>,
     pub steps: Vec<StepRows>,
-    /// What its threads have spent their time on.
+    /// The time of its threads by activity.
     pub times: StageTimes,
-    /// How long it took to put together what they had.
+    /// The time to merge the workers' results.
     pub finishing: Duration,
-    /// Bytes that the workers' sinks had taken before they were put together.
+    /// Bytes that the workers' sinks had taken before the merge.
     pub sink_bytes: usize,
     /// The join table that it built.
     pub table: Option<TableFacts>,
-    /// How it got at the first rows in an order.
+    /// The selection of the first rows in an order.
     pub top: Option<TopFacts>,
     /// Groups that did not fit in memory.
     pub spilled: Option<SpillRan>,
-    /// What was read before it was asked for.
+    /// The data that was read ahead.
     pub ahead: AheadFacts,
-    /// How often it was carried through: once for each part of a table that did not fit in memory.
+    /// The number of passes: one for each part of a table that did not fit in memory.
     pub passes: usize,
-    /// What it took on a device, if that is where it ran.
+    /// Time and volume on a device, if it ran there.
     pub device: Option<DeviceTimes>,
-    /// How what it read got to a device.
+    /// The transfer of its input to a device.
     pub brought: Option<Brought>,
-    /// What it took on each of several devices.
+    /// Statistics by device, if it ran on several.
     pub shares: Vec<ShareRan>,
 }
 
 impl PipelineRan {
-    /// Adds what came of another pass.
+    /// Adds the statistics of another pass.
     fn add(&mut self, other: Self) {
         self.elapsed += other.elapsed;
         self.finishing += other.finishing;
@@ -145,7 +145,7 @@ impl PipelineRan {
             rows.rows_in += other.rows_in;
             rows.rows_out += other.rows_out;
         }
-        // Those that no pass has read.
+        // Blocks that no pass has read.
         if self.passes == 0 {
             self.skipped = other.skipped;
         } else {
@@ -164,7 +164,7 @@ impl PipelineRan {
         };
         self.passes += other.passes;
         self.ahead.add(&other.ahead);
-        // The largest part, with the rows of all of them.
+        // The largest part, with the rows of all parts.
         self.table = match (self.table, other.table) {
             (Some(a), Some(b)) => Some(TableFacts {
                 is_unique: a.is_unique.zip(b.is_unique).map(|(a, b)| a && b),
@@ -177,7 +177,7 @@ impl PipelineRan {
     }
 }
 
-/// What came of groups that did not fit in memory.
+/// Statistics of groups that did not fit in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct SpillRan {
     pub counts: Arc<SpillCounts>,
@@ -185,7 +185,7 @@ pub(crate) struct SpillRan {
 }
 
 impl FusedExec {
-    /// Of a subtree whose rows come in `order`, if in any.
+    /// Creates the operator of a subtree whose rows come in `order`, if in any.
     pub fn new(
         fused: Arc<Fused>,
         placement: Arc<Placement>,
@@ -212,23 +212,23 @@ impl FusedExec {
         }
     }
 
-    /// What it does.
+    /// Returns the fused subtree.
     pub fn fused(&self) -> &Fused {
         &self.fused
     }
 
-    /// Where it runs, and why.
+    /// Returns its placement and the reason for it.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Whether it is, or was, a device that runs it.
+    /// Returns whether a device runs it, or ran it.
     pub fn is_on_device(&self) -> bool {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         ran.as_ref().map_or(self.placement.device.is_some(), |ran| ran.on_device)
     }
 
-    /// What came of the execution that ended last.
+    /// Returns the statistics of the last execution.
     pub fn ran(&self) -> Option<Ran> {
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -304,7 +304,7 @@ impl ExecutionPlan for FusedExec {
         self.fetch
     }
 
-    /// Fewer of the first rows in an order; of other rows nobody is told how many are wanted.
+    /// Lowers the number of first rows in an order. Other pipelines have no limit.
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         let fetch = self.fetch?;
         Some(Arc::new(Self {
@@ -368,19 +368,19 @@ const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or
 pub(super) type Outcome<T> = std::result::Result<T, Stop>;
 pub(super) type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
 
-/// Why an execution ends without an answer.
+/// The reason why an execution ends without an answer.
 pub(super) enum Stop {
-    /// DataFusion's operators can do it: no row has left the pipelines yet.
+    /// DataFusion's operators can run it: no row has left the pipelines yet.
     TakeOver(TakeOver),
-    /// It is an error for them as well.
+    /// DataFusion's operators would return the same error.
     Failed(DataFusionError),
 }
 
-/// What pipelines could not go on for.
+/// The reason why DataFusion's operators take over.
 pub(super) enum TakeOver {
     /// Memory ran out.
     Memory(crate::Error),
-    /// What a derived relation turned out to hold.
+    /// A derived relation holds values that pipelines do not support.
     Unsupported(String),
 }
 
@@ -421,11 +421,11 @@ impl From<onehop_pipeline::Error> for Stop {
     }
 }
 
-/// Rows on their way.
+/// Rows that leave the operator.
 pub(super) enum Leaving {
-    /// Of groups, in memory or put together from files.
+    /// Rows of groups, in memory or merged from files.
     Batches(Batches),
-    /// Of a pipeline that goes on making them, after the first.
+    /// Rows of a collecting pipeline that continues, after the first batch.
     Flowing(Box<Flow>, Option<RecordBatch>),
 }
 
@@ -437,12 +437,12 @@ pub(super) struct Run {
     pub schema: SchemaRef,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     pub fetch: Option<usize>,
-    /// Where what came of it is told, also by rows that leave later.
+    /// The statistics to update, also by rows that leave later.
     pub told: Arc<Mutex<Option<Ran>>>,
 }
 
 impl Run {
-    /// Hands over to DataFusion's operators: no row has left this yet.
+    /// Switches to DataFusion's operators: no row has left this one yet.
     async fn unfused(&self, reason: TakeOver) -> DataFusionResult<Batches> {
         let query = self.context.session_config().get_extension::<Query>();
         match (self.fused.fallback, &query, reason) {
@@ -465,7 +465,7 @@ impl Run {
         };
         let schema = Arc::clone(&self.schema);
         let batches = execute_stream(plan, Arc::clone(&self.context))?;
-        // Its columns are the same, and may know less about themselves.
+        // The columns are the same, but the schema may be less specific.
         let batches = batches.map(move |batch| {
             let batch = batch?;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -485,7 +485,7 @@ impl Run {
         self.on_cpu(execution, held, ran).await
     }
 
-    /// The program with all that it reads: derived relations are computed here, and hold the memory that they take.
+    /// Prepares the program. Computes derived relations, and returns their reservations.
     async fn begin(&self, ran: &mut Ran) -> Outcome<(Execution, Vec<MemoryReservation>)> {
         let query = self.context.session_config().get_extension::<Query>();
         let budget = pipeline_budget::budget(&self.context);
@@ -497,7 +497,7 @@ impl Run {
             }
         }
         let mut sources = self.fused.execution.sources().to_vec();
-        // What they hold is theirs until the answer is there.
+        // The reservations last until the answer is complete.
         let mut held = Vec::with_capacity(self.inputs.len());
         for (number, (source, input)) in sources.iter_mut().zip(&self.fused.inputs).enumerate() {
             let Input::Derived(input) = input else { continue };
@@ -518,7 +518,7 @@ impl Run {
         Ok((execution, held))
     }
 
-    /// What has come of it so far, for who watches.
+    /// Publishes the statistics so far.
     fn tell(&self, ran: &Ran) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
     }
@@ -527,8 +527,8 @@ impl Run {
         let query = self.context.session_config().get_extension::<Query>();
         let stop = StopOnDrop::default();
         let last = execution.pipelines() - 1;
-        // The table that does not fit, if there is one. Rows that leave as they are made would have left when another
-        // part of it turns out not to fit.
+        // The table that does not fit, if there is one. A collecting pipeline cannot make passes:
+        // its rows would have left before another part turns out not to fit.
         let mut parted = None;
         let may_pass = |execution: &Execution, pipeline| !self.fused.collects() && execution.may_pass(pipeline);
         for pipeline in 0..last {
@@ -548,7 +548,7 @@ impl Run {
             let threads = self.context.session_config().target_partitions();
             let held = (execution, held);
             let mut flow = Flow::start(&self.fused, &self.schema, &stage, threads, query.as_ref(), held);
-            // Nothing has left yet.
+            // No row has left yet.
             let first = flow.next().await.transpose()?;
             return Ok(Leaving::Flowing(Box::new(flow), first));
         }
@@ -564,7 +564,7 @@ impl Run {
         }
         (done.finishing, done.elapsed) = (finishing.elapsed(), began.elapsed());
         ran.pipelines.push(done);
-        // Join tables are not needed any more, nor what they were made of.
+        // Join tables and their inputs are not needed any more.
         drop((execution, held));
         let threads = self.context.session_config().target_partitions();
         let batches = match answer {
@@ -572,11 +572,11 @@ impl Run {
                 let mut batches = Vec::new();
                 for chunk in std::mem::take(&mut rows.chunks) {
                     let batch = batch_of(&self.fused, &self.schema, &chunk, threads)?;
-                    // The first in their order are one chunk.
+                    // The first rows in their order are one chunk.
                     let wanted = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
                     batches.extend(self.sliced(&batch.slice(0, wanted)));
                 }
-                // They take what the columns took.
+                // The batches hold the memory of the columns.
                 let batches = stream::iter(batches).inspect(move |_| {
                     let _held = &rows;
                 });
@@ -590,7 +590,7 @@ impl Run {
     /// Builds a table, or a part of one.
     async fn build(&self, execution: &mut Execution, pipeline: usize, part: KeyPart) -> Outcome<PipelineRan> {
         let began = Instant::now();
-        // Of its own: others go on where one table does not fit.
+        // A flag of its own: other pipelines continue if one table does not fit.
         let stop = StopOnDrop::default();
         if part != KeyPart::ALL {
             execution.leave_out(pipeline)?;
@@ -605,8 +605,8 @@ impl Run {
         Ok(done)
     }
 
-    /// Builds a table part by part, and carries the last pipeline through once for each. Half of the memory is for the
-    /// table, and half for the groups, of which some are there already when the next part is built.
+    /// Builds a table part by part, and runs the last pipeline once for each. The table and the
+    /// groups, some of which exist when the next part is built, get half of the memory each.
     async fn passes(
         &self,
         execution: &mut Execution,
@@ -621,7 +621,7 @@ impl Run {
         let mut carried: Option<(Arc<Stage>, Vec<Worker>, PipelineRan)> = None;
         while let Some(part) = parts.pop() {
             let groups_bytes = carried.iter().flat_map(|(_, workers, _)| workers).map(Worker::bytes).sum();
-            // As much as there is of it: who needs the rest is refused it, or gets it.
+            // Reserves as much as is available, to leave the other half to the build.
             let _ = aside.try_resize(half.saturating_sub(groups_bytes));
             match self.build(execution, table, part).await {
                 Err(Stop::TakeOver(TakeOver::Memory(_))) if part.of < MOST_PARTS => {
@@ -651,7 +651,7 @@ impl Run {
         Ok(carried)
     }
 
-    /// Carries a pipeline through, by workers that have been through it before, if there are any.
+    /// Runs a pipeline, with the workers of previous passes, if there are any.
     async fn carry(
         &self,
         execution: &Execution,
@@ -669,7 +669,7 @@ impl Run {
     fn plan_blocks(&self, execution: &Execution, pipeline: usize, stage: &Stage, is_again: bool) {
         let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels.len()).sum();
         if let Input::Table(scan) = self.input(execution, pipeline) {
-            // The first time they have been counted already.
+            // The first pass was counted with the scan.
             let again = if is_again { scan.plan.blocks.len() } else { 0 };
             scan.ledger.planned_blocks(again as u64, by_joins as u64);
         }
@@ -716,12 +716,12 @@ impl Run {
         Ok((workers, done))
     }
 
-    /// What a pipeline reads.
+    /// Returns the input of a pipeline.
     fn input(&self, execution: &Execution, pipeline: usize) -> &Input {
         &self.fused.inputs[execution.program().pipelines[pipeline].source]
     }
 
-    /// Puts together what workers have, on a thread where that may take its time.
+    /// Merges the workers' results, on a thread that may block.
     async fn finish(
         &self,
         execution: &mut Execution,
@@ -739,8 +739,8 @@ impl Run {
         Ok(answer?)
     }
 
-    /// The rows of groups that were spilled, as they are put together. The first of each merger are waited for: as long
-    /// as no row has left, others can take over.
+    /// Returns the rows of spilled groups as they are merged. Waits for the first rows of each
+    /// merger: until a row leaves, DataFusion's operators can take over.
     async fn merged(&self, spilled: &Arc<Spilled>, stop: StopOnDrop, query: Option<&Query>) -> Outcome<Batches> {
         if let Some(query) = query {
             let bytes = in_words(spilled.counts().bytes());
@@ -766,14 +766,14 @@ impl Run {
             };
             stream::unfold(merging, next).boxed()
         });
-        // Whoever drops the rows stops the mergers.
+        // Dropping the rows stops the mergers.
         let rest = stream::select_all(rest).inspect(move |_| {
             let _stop = &stop;
         });
         Ok(stream::iter(first).map(Ok).chain(rest).boxed())
     }
 
-    /// The rows of the derived relation that is source `number`, and the memory that is theirs.
+    /// Computes the derived relation of source `number`. Returns its rows and their reservation.
     async fn derive(&self, number: usize, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
         let Some(plan) = self.inputs.get(input.number) else {
             return Err(internal_datafusion_err!("no plan for {}", input.name).into());
@@ -782,11 +782,11 @@ impl Run {
         let mut builder = BatchSourceBuilder::new(&input.name, &input.columns)?;
         let reads = |column| self.fused.execution.program().reads_values_of(number, column);
         (0..input.columns.len()).filter(|column| !reads(*column)).for_each(|column| builder.count_only(column));
-        // Its errors are DataFusion's as well, memory that its operators did not get among them.
+        // These are errors of DataFusion's operators too, including memory that they did not get.
         let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
         while let Some(batch) = batches.next().await {
             let batch = batch.map_err(Stop::Failed)?;
-            // Columns have room for up to twice their rows.
+            // The capacity of columns is up to twice their rows.
             reservation.try_resize(2 * builder.bytes() + batch.get_array_memory_size())?;
             builder.push(&batch)?;
         }
@@ -796,7 +796,7 @@ impl Run {
         Ok((derived, reservation))
     }
 
-    /// Carries a stage through on all threads.
+    /// Runs a stage on all threads.
     async fn work(
         &self,
         stage: &Arc<Stage>,
@@ -806,10 +806,10 @@ impl Run {
     ) -> Outcome<Vec<Worker>> {
         let affordable = pipeline_budget::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).min(affordable).max(1);
-        // A failure stops the others, and nobody else.
+        // A failure stops only the other workers of this stage.
         let stop_all = StopOnDrop(Arc::clone(&stop.0));
         let mut tasks = JoinSet::new();
-        // All of them at once: each has a share of the memory.
+        // All at once, since each gets a share of the memory.
         let mut all: Vec<Worker> = before.into_iter().map(|worker| worker.pass(stage)).collect();
         all.extend((all.len()..threads).map(|_| Worker::new(stage, &stop.0)));
         for worker in all {
@@ -822,7 +822,7 @@ impl Run {
             let worker = joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)).into());
             match worker.and_then(|worker| worker) {
                 Ok(worker) => workers.push(worker),
-                // The others are waited for: who goes on needs the memory that they have.
+                // Waits for the others, since a takeover needs their memory.
                 Err(e) => {
                     stop.0.store(true, Relaxed);
                     failed.get_or_insert(e);
@@ -836,7 +836,7 @@ impl Run {
         Ok(workers)
     }
 
-    /// In pieces of the size that DataFusion's operators work on.
+    /// Slices a batch to the batch size of DataFusion's operators.
     pub fn sliced(&self, batch: &RecordBatch) -> Vec<RecordBatch> {
         let size = self.context.session_config().batch_size();
         (0..batch.num_rows())
@@ -846,7 +846,7 @@ impl Run {
     }
 }
 
-/// Rows of a pipeline as DataFusion's operators know them. Late texts are read by so many threads.
+/// Converts rows of a pipeline to a batch for DataFusion. `threads` threads read late text.
 pub(super) fn batch_of(
     fused: &Fused,
     schema: &SchemaRef,
@@ -860,15 +860,15 @@ pub(super) fn batch_of(
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
 }
 
-/// A merger on a thread of its own, and what it makes.
+/// A merger on a thread of its own, and its output.
 struct Merging {
     batches: mpsc::Receiver<RecordBatch>,
-    /// Until it has ended, and said how.
+    /// The task; `None` after its outcome was taken.
     task: Option<JoinHandle<Result<()>>>,
 }
 
 impl Merging {
-    /// A channel that is closed says nothing about why: rows that did not all come must not look whole.
+    /// Returns the next batch, or the task's error, which a closed channel would hide.
     async fn next(&mut self) -> Option<Result<RecordBatch>> {
         if let Some(batch) = self.batches.recv().await {
             return Some(Ok(batch));
@@ -883,7 +883,7 @@ impl Merging {
 
 fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused, schema: &SchemaRef) -> Result<()> {
     while let Some(columns) = merger.next()? {
-        // Without a reader there is nobody to tell.
+        // The reader is gone.
         if batches.blocking_send(batch_of(fused, schema, &columns, 1)?).is_err() {
             break;
         }
@@ -891,12 +891,12 @@ fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused,
     Ok(())
 }
 
-/// Stops workers that nobody waits for any more.
+/// Stops workers when it is dropped.
 #[derive(Default)]
 pub(crate) struct StopOnDrop(pub Arc<AtomicBool>);
 
 impl StopOnDrop {
-    /// All is done: nobody is stopped.
+    /// Lets the workers continue.
     fn disarm(mut self) {
         self.0 = Arc::default();
     }

@@ -1,8 +1,8 @@
-//! DataFusion's expressions as the pipelines'.
+//! Translates DataFusion's expressions to the pipelines'.
 //!
-//! DataFusion has settled types: both sides of a comparison have one type, decimals are the exception in arithmetic.
-//! Whatever reads one text column and nothing else becomes a function of its dictionary, evaluated by DataFusion
-//! itself, so that every function of texts there is works, with the same results.
+//! DataFusion has settled types: both sides of a comparison have one type. Decimals in arithmetic
+//! are the exception. An expression that reads a single text column becomes a function of its
+//! dictionary, which DataFusion evaluates. So all text functions work, with the same results.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -25,20 +25,20 @@ use crate::type_names::sql_name;
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {
-    /// All columns there are.
+    /// All columns of the subtree.
     pub schema: Arc<DFSchema>,
-    /// What they are columns of.
+    /// The relations of these columns.
     pub relations: &'a [Relation],
     pub state: &'a SessionState,
     pub registers: HashMap<Column, usize>,
-    /// Expressions that are being translated, each within the one before.
+    /// The nesting depth of the expression that is being translated.
     pub depth: Cell<usize>,
 }
 
-/// Expressions may be so deep: they are gone through recursively, on the stack of whoever runs the pipeline.
+/// Maximum depth of expressions: the thread that runs the pipeline recurses over them.
 const MAX_DEPTH: usize = 100;
 
-/// The pipelines' type for a column or result.
+/// Returns the pipelines' type of a column or result.
 pub(super) fn type_of(data_type: &DataType) -> Lowered<Type> {
     Ok(match data_type {
         DataType::Boolean => Type::Bool,
@@ -50,7 +50,7 @@ pub(super) fn type_of(data_type: &DataType) -> Lowered<Type> {
     })
 }
 
-/// What values of a type must fit.
+/// Returns the range of values of a type.
 pub(super) fn bounds(data_type: &DataType) -> Bounds {
     let of = |min: i128, max: i128, type_name: &'static str| Bounds { min, max, type_name };
     match data_type {
@@ -71,12 +71,12 @@ pub(super) fn bounds(data_type: &DataType) -> Bounds {
 }
 
 impl Translator<'_> {
-    /// How to call what it translates.
+    /// Returns the names for messages.
     pub fn names(&self) -> Names<'_> {
         Names { relations: self.relations, schema: &self.schema }
     }
 
-    /// An expression.
+    /// Translates an expression.
     pub fn translate(&self, expr: &Expr) -> Lowered<Pipeline> {
         if self.depth.get() == MAX_DEPTH {
             return because(format!("an expression of more than {MAX_DEPTH} levels"));
@@ -130,7 +130,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `expr` as a function of the only column it reads, if that is a text.
+    /// Translates `expr` as a function of the only column that it reads, if that is text.
     fn function_of_text(&self, expr: &Expr) -> Lowered<Option<Pipeline>> {
         if matches!(expr, Expr::Column(_) | Expr::Literal(..) | Expr::Alias(_)) {
             return Ok(None);
@@ -149,7 +149,7 @@ impl Translator<'_> {
         let Some(register) = self.registers.get(*column) else {
             return because(format!("{} where it is not known", self.names().column(column)));
         };
-        // What DataFusion refuses is for DataFusion to say.
+        // DataFusion reports its own errors when it runs the expression.
         let function = match TextFunction::new(expr, column, &data_type, result, self.state) {
             Ok(function) => function,
             Err(_) => return because(format!("the expression {}", self.names().text(expr))),
@@ -205,7 +205,7 @@ impl Translator<'_> {
             (&a, &b, &result)
         {
             let unbounded = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
-            // A type of fewer digits has room for whatever is computed.
+            // The result fits if its type has enough digits.
             let digits = match op {
                 ArithmeticOp::Mul => u16::from(*p) + u16::from(*q) + 1,
                 _ => {
@@ -233,7 +233,7 @@ impl Translator<'_> {
         }
     }
 
-    /// What is computed, with the SQL that errors shall show.
+    /// Attaches the SQL that errors show to a computation.
     fn labelled(&self, computed: Pipeline, expr: &Expr, hint: &'static str) -> Pipeline {
         computed.labelled(self.names().text(expr), hint)
     }
@@ -258,7 +258,7 @@ impl Translator<'_> {
         let mut branches = Vec::with_capacity(case.when_then_expr.len());
         for (when, then) in &case.when_then_expr {
             let condition = match &case.expr {
-                // As the planner writes a CASE of booleans in which something can fail.
+                // The form in which the planner writes a CASE of booleans that may fail.
                 Some(of) if matches!(**of, Expr::Literal(ScalarValue::Boolean(Some(true)), _)) => {
                     self.translate(when)?
                 }
@@ -325,7 +325,7 @@ impl Translator<'_> {
             return self.cast(value, to);
         }
         match (call.func.name(), call.args.as_slice()) {
-            // Pipelines compute no other.
+            // Pipelines compute only one NaN.
             (ONE_NAN, [value]) => self.translate(value),
             ("coalesce", args) => {
                 Ok(Pipeline::Coalesce(args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?))
@@ -397,8 +397,8 @@ fn literal(value: &ScalarValue) -> Lowered<Pipeline> {
     })
 }
 
-/// Whether an expression has a result for all that it is computed of, if that has one. There are more of which that is
-/// true: these are so whatever the types.
+/// Returns whether an expression has a result for each input, if its operands have one. Covers
+/// expressions for which that holds for all types.
 pub(super) fn cannot_fail(expr: &Expr) -> bool {
     match expr {
         Expr::BinaryExpr(binary) => matches!(

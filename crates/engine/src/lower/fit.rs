@@ -1,13 +1,13 @@
-//! Rows to learn from where a device has them: what is read of a table is added up there, pass after pass, and only sums come
-//! back.
+//! Fits models on a device: it sums the rows of a table, pass after pass, and returns only the
+//! sums.
 //!
 //! ```text
-//! SELECT features, label FROM t ─ graph, tree, expr ─► a program that collects ─ place ─► a device
-//!                                                                                  │ Fit: what a pass is to add up
-//!                                                                        sums ◄────┘
+//! SELECT features, label FROM t ─ graph, tree, expr ─► a program that collects
+//!     ─ place ─► a device ◄─ Fit: the sums of a pass ─► sums
 //! ```
-//! It is decided when the statement is planned, as for any subtree that is fused; what keeps a device from it is treated as
-//! `exec.fallback` says. Rows that are joined, or come from elsewhere than tables of the database, are learnt from on the CPU.
+//! The device is chosen when the statement is planned, as for any fused subtree. `exec.fallback`
+//! determines the reaction to a device that cannot run it. Rows that are joined, or come from
+//! elsewhere than tables of the database, are summed on the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::settings::{ExecMode, Fallback, GpuMode};
 use crate::task::spawn_blocking;
 use crate::{Error, Result, planner};
 
-/// Rows that a device adds up.
+/// Rows that a device sums.
 pub(crate) struct DeviceFit {
     fused: Arc<Fused>,
     backend: Arc<dyn Backend>,
@@ -48,18 +48,20 @@ impl fmt::Debug for DeviceFit {
     }
 }
 
-/// How a device got on.
+/// The outcome of a fit on a device.
 pub(crate) enum Fitted<T> {
-    /// What was asked for came of it.
+    /// The learner after the last pass, and the statistics of the run.
     Done(T, Box<DeviceRan>),
-    /// It did not come to an end, and the CPU may do it.
+    /// The device failed, and the CPU may run the fit.
     Failed,
 }
 
-/// Where the rows of a plan, features and then a label, are added up as `sums` are, if that is a device.
+/// Plans the sums over a plan's rows, features and then a label, on a device. Returns `None` if no
+/// device runs it.
 ///
 /// # Errors
-/// Those of planning; [`ErrorKind::Unmet`](crate::ErrorKind::Unmet) for a device that is required and not to be had.
+/// The errors of planning; [`ErrorKind::Unmet`](crate::ErrorKind::Unmet) if a GPU is required and
+/// not available.
 pub(crate) fn plan_fit(
     plan: &LogicalPlan,
     state: &SessionState,
@@ -78,7 +80,7 @@ pub(crate) fn plan_fit(
     let optimized = Optimized::new(planner::optimize(state, plan)?);
     let fused = match fused_fit(&optimized.plan, state, &fusing, query) {
         Ok(fused) => fused,
-        // That a table is none of a device's is said to who has required one.
+        // The refusal is reported only if a GPU is required.
         Err(Failure::Reason(_)) if fusing.placing.mode != GpuMode::Require => return Ok(None),
         Err(Failure::Reason(reason)) => return refused(format!("no GPU learns from {reason}")),
         Err(Failure::Error(e)) => return Err(e.into()),
@@ -91,7 +93,7 @@ pub(crate) fn plan_fit(
     }
 }
 
-/// A program that collects the rows.
+/// Builds a program that collects the rows.
 fn fused_fit(
     plan: &LogicalPlan,
     state: &Arc<SessionState>,
@@ -120,7 +122,7 @@ fn fused_fit(
     Ok(node.into_fused())
 }
 
-/// A column as what is added up as a number: decimals are stored as integers.
+/// Translates a column to a number: decimals are stored as integers.
 fn number(
     column: &datafusion::logical_expr::Expr,
     data_type: &DataType,
@@ -137,15 +139,15 @@ fn number(
 }
 
 impl DeviceFit {
-    /// What statements call the device.
+    /// Returns the name of the device in statements.
     pub fn device(&self) -> &str {
         self.backend.name()
     }
 
-    /// Has `next` say what is to be added up, knowing what came of the last, until it wants no more.
+    /// Runs passes until `next` returns no more sums. `next` gets the result of the previous pass.
     ///
     /// # Errors
-    /// Those of the data and of `next`; those of the device, where `exec.fallback` wants to have them.
+    /// The errors of the data and of `next`; those of the device, if `exec.fallback` is `error`.
     pub async fn run<T: Send + 'static>(
         &self,
         query: &Arc<Query>,
@@ -166,7 +168,7 @@ impl DeviceFit {
                 counts_steps: false,
                 ledgers: &ledgers,
                 did_rows: &did_rows,
-                // Nothing is put together.
+                // Nothing is merged.
                 budget: &budget,
             };
             let mut pass = |last: Option<&Parts>| {
@@ -193,14 +195,14 @@ impl DeviceFit {
         }
     }
 
-    /// What comes of an error.
+    /// Handles an error: fails, or lets the CPU run the fit.
     fn give_up<T>(&self, e: PipelineError, query: &Query) -> Result<Fitted<T>> {
         let device = self.device();
         let why = match &e {
             PipelineError::Device { .. } => e.to_string(),
             PipelineError::Memory { .. } => format!("{device}: {e}"),
             PipelineError::Unsupported(reason) => format!("{device} cannot run {reason}"),
-            // It is one on the CPU as well.
+            // The CPU would return the same error.
             _ => return Err(e.into()),
         };
         match self.fused.fallback {

@@ -1,14 +1,16 @@
-//! A subtree as a graph: relations, conditions over their columns, and lookups (outer, semi and anti joins).
+//! Represents a subtree as a graph: relations, conditions over their columns, and lookups (outer,
+//! semi and anti joins).
 //!
-//! Filters, projections and joins are taken apart. Where that goes no further, whatever is there becomes a derived
-//! relation, whole: an aggregate below, a file, a window, a join of a kind that pipelines do not know.
+//! Filters, projections and joins are decomposed. Any other node becomes a derived relation as a
+//! whole: an aggregate below, a file, a window, or a join of an unsupported kind.
 //!
-//! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
-//! means the same wherever it is put.
+//! Columns are qualified by the number of their relation, `#0`, `#1`, ..., whatever their name in
+//! the plan. An expression thus means the same anywhere in the graph.
 //!
-//! The side of an outer join that may be missing is relations inside a lookup. What they bring is one relation more, a
-//! *joined* one, outside: a condition over its columns sees the NULLs of rows without a match, one over the relations
-//! inside, which the join's own condition or the plan below it has, does not.
+//! The nullable side of an outer join consists of relations inside a lookup. Outside the lookup,
+//! their columns are those of one more relation, a *joined* one. A condition over its columns sees
+//! the NULLs of rows without a match. A condition over the relations inside, from the join itself
+//! or the plan below it, does not.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -23,38 +25,39 @@ use super::reduce::WANTED;
 use super::relation::{Origin, Relation, column_of, fused, has_ours, no_correlation, table_of};
 use super::{Failure, Lowered, because};
 
-/// Relations and what must hold between them.
+/// Relations and the conditions between them.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// What all this is below.
+    /// The operator above the subtree, for messages.
     pub below: &'static str,
     pub relations: Vec<Relation>,
-    /// Over columns of relations.
+    /// Conditions over columns of relations.
     pub conditions: Vec<Expr>,
-    /// Conditions without a column, each with a relation whose rows it holds for: inside a lookup, they say nothing
-    /// about the rows outside.
+    /// Conditions without a column, each with a relation whose rows it applies to. Inside a lookup,
+    /// they do not affect the rows outside.
     pub constants: Vec<(usize, Expr)>,
-    /// Outer, semi and anti joins, those that are inside of others before these.
+    /// Outer, semi and anti joins. Nested ones come before those that contain them.
     pub lookups: Vec<Lookup>,
 }
 
-/// A semi or anti join: rows of the relations outside are kept by whether a key is found among the rows inside. Or an
-/// outer one: they are all kept, each with what is found.
+/// A semi, anti or outer join. A semi or anti join keeps rows of the relations outside if their key
+/// is found, or not found, among the rows inside. An outer join keeps all rows, each with its
+/// matches.
 #[derive(Debug)]
 pub(super) struct Lookup {
     pub kind: JoinKind,
-    /// The relations inside, which no condition outside names.
+    /// The relations inside, which no condition outside refers to.
     pub inside: Range<usize>,
     /// Equal expressions: outside, inside.
     pub keys: Vec<(Expr, Expr)>,
-    /// What else must hold between the two.
+    /// Other conditions between the two sides.
     pub conditions: Vec<Expr>,
-    /// The relation that an outer join's rows inside are for those outside.
+    /// The relation that represents an outer join's inner rows outside.
     pub joined: Option<usize>,
 }
 
 impl Lookup {
-    /// The relations outside that it reads.
+    /// Returns the relations outside that it reads.
     pub fn outside(&self) -> BTreeSet<usize> {
         let keys = self.keys.iter().flat_map(|(theirs, _)| theirs.column_refs());
         let all = keys.chain(self.conditions.iter().flat_map(Expr::column_refs));
@@ -69,16 +72,16 @@ enum Side {
     Right,
 }
 
-/// What the columns of a plan's output are, over columns of relations.
+/// Definitions of a plan's output columns, over columns of relations.
 pub(super) type Outputs = HashMap<Column, Expr>;
 
 impl Graph {
-    /// Nothing yet, below an aggregate or a join.
+    /// Creates an empty graph for a subtree below an aggregate or a join.
     pub fn new(below: &'static str) -> Self {
         Self { below, ..Self::default() }
     }
 
-    /// Takes a plan apart as far as that goes; what its output columns are.
+    /// Decomposes a plan as far as possible. Returns the definitions of its output columns.
     pub fn add(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
         if !has_ours(plan)? {
             return self.derive(plan, self.reason_of(plan));
@@ -96,7 +99,7 @@ impl Graph {
         }
     }
 
-    /// Makes a plan a relation, whole.
+    /// Makes a plan a derived relation as a whole.
     fn derive(&mut self, plan: &LogicalPlan, reason: String) -> Lowered<Outputs> {
         let number = self.relations.len();
         let relation = Relation::of_plan(plan, reason);
@@ -106,10 +109,11 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// Whether pipelines gain anything: not by reading what DataFusion has computed of anything but our tables.
+    /// Checks that pipelines gain anything. They do not if they only read results of DataFusion
+    /// that involve no tables of the database.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn check_worth(&self) -> Lowered<()> {
         let mut reason = None;
         for relation in &self.relations {
@@ -124,7 +128,8 @@ impl Graph {
     }
 
     fn take_apart(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
-        // Never inside a lookup of this plan: rows that are kept come before those that are looked into.
+        // Relations from here on are never inside a lookup of this plan, since kept rows are added
+        // before the rows that they look up.
         let first = self.relations.len();
         match plan {
             LogicalPlan::TableScan(scan) => {
@@ -143,7 +148,8 @@ impl Graph {
             }
             LogicalPlan::SubqueryAlias(alias) => {
                 let inner = self.add(&alias.input)?;
-                // The name of several is nobody's, but for keys that a join above asks for: it says what they are there for.
+                // The alias of several relations names none of them. The keys that a join above
+                // asks for are the exception, since it tells their purpose.
                 let inside = &mut self.relations[first..];
                 if inside.len() == 1 || alias.alias.table() == WANTED {
                     inside.iter_mut().for_each(|relation| relation.name = alias.alias.table().to_string());
@@ -202,7 +208,7 @@ impl Graph {
         }
     }
 
-    /// An expression over columns of relations. Subqueries that are values become relations.
+    /// Returns an expression over columns of relations. Scalar subqueries become relations.
     pub fn over_relations(&mut self, expr: &Expr, outputs: &Outputs) -> Lowered<Expr> {
         let mut values = Vec::new();
         expr.apply(|expr| {
@@ -219,7 +225,7 @@ impl Graph {
             self.relations.push(relation);
         }
         let in_place = expr.clone().unalias().transform_down(|expr| match &expr {
-            // What it reads is no column of the outputs.
+            // Its columns are not among the outputs.
             Expr::ScalarSubquery(subquery) => match known.iter().find(|(known, _)| known == subquery) {
                 Some((_, value)) => Ok(Transformed::new(value.clone(), true, TreeNodeRecursion::Jump)),
                 None => Ok(Transformed::no(expr)),
@@ -230,7 +236,7 @@ impl Graph {
         Ok(in_place?.data)
     }
 
-    /// A condition on rows that `relation` is a part of.
+    /// Adds a condition on rows that `relation` is a part of.
     fn push_condition(&mut self, condition: Expr, relation: usize) {
         match condition.column_refs().is_empty() {
             true => self.constants.push((relation, condition)),
@@ -238,7 +244,7 @@ impl Graph {
         }
     }
 
-    /// A join that keeps rows of one side, `kept`, and looks into the other.
+    /// Adds a join that keeps the rows of side `kept` and looks them up in the other.
     fn add_lookup(&mut self, join: &Join, kind: JoinKind, kept: Side) -> Lowered<Outputs> {
         let (outer, inner) = match kept {
             Side::Left => (&join.left, &join.right),
@@ -254,7 +260,7 @@ impl Graph {
                 _ => "EXISTS or IN (SELECT ...) without an equality between the two queries",
             });
         }
-        // What else is asked would decide which NULLs count.
+        // Another condition would decide which NULLs count.
         if kind == JoinKind::NotIn && (join.on.len() > 1 || join.filter.is_some()) {
             return because("NOT IN (SELECT ...) with a condition on both queries");
         }
@@ -300,7 +306,7 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// Why a node is not taken apart.
+    /// Returns the reason why a node is not decomposed.
     fn reason_of(&self, plan: &LogicalPlan) -> String {
         match plan {
             LogicalPlan::TableScan(scan) if scan.table_name.table() == crate::identifiers::TARGET => {
@@ -308,7 +314,7 @@ impl Graph {
             }
             LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),
             _ if fused(plan).is_some() => "an aggregate, which has pipelines of its own".into(),
-            // Of what does nothing but let rows through, the reason is what they come from.
+            // For nodes that pass rows through, the reason is their input's.
             LogicalPlan::Filter(filter) => self.reason_of(&filter.input),
             LogicalPlan::Projection(projection) => self.reason_of(&projection.input),
             LogicalPlan::SubqueryAlias(alias) => self.reason_of(&alias.input),
@@ -316,7 +322,7 @@ impl Graph {
         }
     }
 
-    /// All columns of all relations, for asking expressions for their types.
+    /// Returns the schema of all columns of all relations, for expression types.
     pub fn schema(&self) -> Lowered<DFSchema> {
         let mut all = DFSchema::empty();
         for (number, relation) in self.relations.iter().enumerate() {
@@ -327,17 +333,17 @@ impl Graph {
     }
 }
 
-/// The name of a relation's columns.
+/// Returns the qualifier of a relation's columns.
 pub(super) fn relation_name(number: usize) -> TableReference {
     TableReference::bare(format!("#{number}"))
 }
 
-/// The relation that a column belongs to.
+/// Returns the relation of a column.
 pub(super) fn relation_of(column: &Column) -> Option<usize> {
     column.relation.as_ref()?.table().strip_prefix('#')?.parse().ok()
 }
 
-/// Puts what columns are in their place.
+/// Replaces columns by their definitions.
 pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
     let transformed = expr.transform_up(|expr| match &expr {
         Expr::Column(column) => Ok(Transformed::yes(known_as(column, outputs)?)),
@@ -346,7 +352,8 @@ pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
     Ok(transformed.map_err(Failure::from)?.data)
 }
 
-/// What a column is. DataFusion's optimizer names what it makes by its name alone, whatever alias it stands behind.
+/// Returns the definition of a column. DataFusion's optimizer refers to expressions that it creates
+/// by name only, even behind an alias.
 fn known_as(column: &Column, outputs: &Outputs) -> datafusion::common::Result<Expr> {
     let by_name = || {
         let mut known = outputs.iter().filter(|(known, _)| column.relation.is_none() && known.name == column.name);
@@ -354,7 +361,8 @@ fn known_as(column: &Column, outputs: &Outputs) -> datafusion::common::Result<Ex
     };
     match outputs.get(column).or_else(by_name) {
         Some(known) => Ok(known.clone()),
-        // DataFusion takes any column in ORDER BY, and says that there is none of the name when it plans the operators.
+        // DataFusion accepts any column in ORDER BY and reports a missing one when it plans the
+        // operators.
         None => {
             let mut valid_fields: Vec<Column> = outputs.keys().cloned().collect();
             valid_fields.sort();
@@ -373,7 +381,7 @@ fn renamed(inner: &Outputs, from: &DFSchema, to: &DFSchema) -> Lowered<Outputs> 
     Ok(outputs)
 }
 
-/// What users know a join as.
+/// Returns the name of a join for users.
 fn kind_of_join(kind: JoinType) -> &'static str {
     match kind {
         JoinType::Inner => "a join",
@@ -386,7 +394,7 @@ fn kind_of_join(kind: JoinType) -> &'static str {
     }
 }
 
-/// What users know a node as.
+/// Returns the name of a node for users.
 fn kind(plan: &LogicalPlan) -> &'static str {
     match plan {
         LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => "a GROUP BY or DISTINCT",

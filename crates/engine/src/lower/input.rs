@@ -1,4 +1,4 @@
-//! What the sources of a fused subtree read, for running it and for EXPLAIN.
+//! The inputs of a fused subtree, for execution and EXPLAIN.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use onehop_io::Ledger;
 use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
-/// What one source reads.
+/// The input of one source.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A table of the database.
     Table(Scan),
-    /// The rows of a plan, which takes the place of a source that expects them once it has run.
+    /// The rows of a plan. They replace a placeholder source once the plan has run.
     Derived(Arc<DerivedInput>),
 }
 
 impl Input {
-    /// The same for another query, which `ledger` is of.
+    /// Returns the same input for another query, with a ledger below `ledger`.
     pub fn of_query(&self, ledger: &Arc<Ledger>) -> Self {
         match self {
             Self::Table(scan) => Self::Table(Scan { ledger: Arc::new(Ledger::below(ledger)), ..scan.clone() }),
@@ -26,7 +26,7 @@ impl Input {
         }
     }
 
-    /// Where what it moves is counted, if it is a table.
+    /// Returns the ledger of a table's reads.
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         match self {
             Self::Table(scan) => Some(&scan.ledger),
@@ -35,33 +35,33 @@ impl Input {
     }
 }
 
-/// A plan that a source gets its rows from.
+/// A plan whose rows a source reads.
 #[derive(Clone, Debug)]
 pub(crate) struct DerivedInput {
-    /// What the statement calls it.
+    /// Its name in the statement.
     pub name: String,
-    /// Its place among such plans.
+    /// Its position among the derived inputs.
     pub number: usize,
-    /// The columns that are read, by their place in its rows.
+    /// The columns that are read, by their position in its rows.
     pub columns: Vec<(usize, DataType)>,
     pub column_names: Vec<String>,
 }
 
-/// What is read of a table, and what was got around.
+/// The columns and blocks that are read of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub table: Arc<Table>,
-    /// What the statement calls it.
+    /// Its name in the statement.
     pub name: String,
-    /// By their place in the table.
+    /// The columns, by their position in the table.
     pub columns: Vec<usize>,
     pub plan: Arc<ScanPlan>,
-    /// What it moves, which is counted into the query's ledger as well.
+    /// The ledger of its reads, which also counts into the query's ledger.
     pub ledger: Arc<Ledger>,
 }
 
 impl Scan {
-    /// The columns' names.
+    /// Returns the names of the columns.
     pub fn column_names(&self) -> Vec<&str> {
         self.columns.iter().map(|column| self.table.schema.field(*column).name().as_str()).collect()
     }

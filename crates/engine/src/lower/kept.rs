@@ -1,10 +1,12 @@
-//! What was lowered of a plan that is asked for again and again: bound to each statement anew, which takes a small part of the
-//! time that lowering does.
+//! Caches the lowering of a plan that runs repeatedly. Binding it to another statement takes a
+//! small part of the time of lowering.
 //!
-//! - Kept is what no statement has a part in: bytes of what is kept are counted nowhere, and it has no session's state.
-//! - Only what the same settings would give again is handed out. That it is over the same tables is up to whoever keeps the plan.
-//! - A plan that is asked once is not kept lowered; nor is one whose sources can be nobody else's ([`Source::for_ledger`]), or
-//!   which has many texts with it.
+//! - The cached form belongs to no statement: it has no session's state, and a ledger that counts
+//!   nowhere.
+//! - It is reused only if the settings would produce the same. The owner of the plan ensures that
+//!   the tables are the same.
+//! - A plan that runs once is not cached. Neither is one whose sources cannot be rebound
+//!   ([`Source::for_ledger`]), or whose dictionaries have many entries.
 //!
 //! [`Source::for_ledger`]: onehop_pipeline::Source::for_ledger
 
@@ -22,7 +24,7 @@ use super::node::{Fused, FusedNode};
 use crate::fusing::Fusing;
 use crate::query::Query;
 
-/// Dictionaries of plans that are kept have no more texts than this.
+/// The maximum number of dictionary entries of a cached plan.
 const MOST_TEXTS: usize = 1 << 16;
 
 /// The last lowering of a plan.
@@ -38,7 +40,7 @@ struct Kept {
     lowered: LoweredPlan,
 }
 
-/// What a statement has a part in.
+/// The parts of a lowering that belong to a statement.
 #[derive(Debug, Default)]
 pub(super) struct Binding {
     pub state: Option<Arc<SessionState>>,
@@ -46,7 +48,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// That of the statement whose state it is.
+    /// Returns the binding of the statement with this state.
     pub fn to(state: &Arc<SessionState>) -> Self {
         let query = state.config().get_extension::<Query>();
         let ledger = query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
@@ -55,7 +57,7 @@ impl Binding {
 }
 
 impl KeptLowering {
-    /// What is kept, for a statement.
+    /// Returns the cached lowering, bound to a statement.
     pub fn find(&self, fusing: &Fusing, state: &Arc<SessionState>) -> Result<Option<LoweredPlan>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(kept) = kept.filter(|kept| kept.fusing.lowers_as(fusing)) else { return Ok(None) };
@@ -64,7 +66,7 @@ impl KeptLowering {
         Ok(Some(LoweredPlan { plan, fused_subtrees: *fused_subtrees, refused: refused.clone() }))
     }
 
-    /// From the second time on.
+    /// Caches a lowering, from the second call on.
     pub fn keep(&self, fusing: &Fusing, lowered: &LoweredPlan) -> Result<()> {
         if !self.was_asked.swap(true, Relaxed) || !may_be_kept(&lowered.plan)? {
             return Ok(());
@@ -73,18 +75,18 @@ impl KeptLowering {
         let lowered = LoweredPlan { plan, fused_subtrees: lowered.fused_subtrees, refused: lowered.refused.clone() };
         let kept = Arc::new(Kept { fusing: fusing.clone(), lowered });
         let before = self.kept.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
-        // Dropped without the lock.
+        // Dropped outside the lock.
         drop(before);
         Ok(())
     }
 }
 
-/// A plan whose fused subtrees are a statement's.
+/// Returns a plan whose fused subtrees belong to a statement.
 pub(super) fn bound(plan: &LogicalPlan, to: &Binding) -> Result<LogicalPlan> {
     with_each(plan, &|fused| fused.bound(to))
 }
 
-/// A plan whose fused subtrees are nobody's, nor are those that they were made of.
+/// Returns a plan whose fused subtrees, and their unfused plans, belong to no statement.
 fn unbound(plan: &LogicalPlan) -> Result<LogicalPlan> {
     let nobody = Binding::default();
     with_each(plan, &|fused| {
@@ -96,7 +98,7 @@ fn unbound(plan: &LogicalPlan) -> Result<LogicalPlan> {
 fn with_each(plan: &LogicalPlan, change: &dyn Fn(&Fused) -> Option<Fused>) -> Result<LogicalPlan> {
     let changed = plan.clone().transform_down_with_subqueries(|node| {
         let Some(fused) = fused_node(&node) else { return Ok(Transformed::no(node)) };
-        // What cannot be changed is as it was: that of the statement that made it, which is asked before.
+        // A subtree that cannot be rebound is unchanged. `may_be_kept` excludes these.
         let Some(changed) = change(fused.fused()) else { return Ok(Transformed::no(node)) };
         let node = Arc::new(fused.with_fused(changed));
         Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))

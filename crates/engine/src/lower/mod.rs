@@ -1,25 +1,28 @@
-//! From DataFusion's optimised plan to fused pipelines.
+//! Lowers DataFusion's optimized plan to fused pipelines.
 //!
-//! The plan is searched from below for subtrees that pipelines can run: an aggregate over filters, projections and joins
-//! of our own tables, and of whatever else, which then is computed first. What is left of joins, with filters and
-//! projections above them, is searched for from above: their rows leave as they are made; and ORDER BY with a LIMIT above
-//! these or a table alone: the first rows leave, in their order. Such a subtree becomes one [`FusedNode`]; all around it
-//! stays with DataFusion. For every aggregate, join and such ORDER BY that stays there too, the reason is kept.
+//! The plan is searched bottom-up for subtrees that pipelines can run: an aggregate over filters,
+//! projections and joins of tables of the database. Other inputs of it are computed first. The
+//! remaining joins, with filters and projections above them, are searched top-down: their rows
+//! leave as they are made. The same search finds ORDER BY with a LIMIT above these or a single
+//! table: the first rows leave, in their order. Such a subtree becomes one [`FusedNode`];
+//! DataFusion runs the rest. For each aggregate, join and such ORDER BY that DataFusion runs, the
+//! reason is recorded.
 //!
 //! ```text
-//! LogicalPlan ─ reduce ─► with joins that say which rows are worth aggregating
+//! LogicalPlan ─ reduce ─► with joins that select the rows worth aggregating
 //!             ─ graph ─► relations, conditions over their columns
 //!             ─ relation ─► tables, and plans that are computed first
-//!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
-//!             ─ dictionaries ─► which texts get one, as few as that takes
+//!             ─ tree  ─► the largest relation is the root, the others are (nested) join tables
+//!             ─ dictionaries ─► the text columns that get one, as few as possible
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
 //!             ─ distinct ─► one aggregate where DataFusion has two
-//!             ─ aggregate ─► functions, and how their results become DataFusion's types
-//!             ─ words ─► the same in SQL's words, for EXPLAIN
-//!             ─ kept  ─► for whoever asks the same once more
-//!             ─ node  ─► in the plan, and with a place; ─ exec ─► running on the CPU, ─ device ─► or on a device;
-//!               ─ stream ─► rows on their way
-//!             ─ fit   ─► rows that a device adds up, for who learns from them
+//!             ─ aggregate ─► functions, and the conversion of their results to DataFusion's types
+//!             ─ words ─► the same in SQL, for EXPLAIN
+//!             ─ kept  ─► cached for the next run of the same plan
+//!             ─ node  ─► in the plan, and placed
+//!               ─ exec ─► running on the CPU, ─ device ─► or on a device
+//!               ─ stream ─► rows that leave
+//!             ─ fit   ─► rows that a device sums to fit a model
 //! ```
 
 mod aggregate;
@@ -63,12 +66,12 @@ use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
 
-/// Why something is not run by pipelines, or what went wrong on the way to find out.
+/// The reason why pipelines do not run something, or an error of the attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It cannot be; DataFusion runs it.
+    /// Pipelines cannot run it; DataFusion does.
     Reason(String),
-    /// An error that DataFusion would meet as well: a file that cannot be read.
+    /// An error that DataFusion would return as well: a file that cannot be read.
     Error(DataFusionError),
 }
 
@@ -89,22 +92,23 @@ impl From<onehop_pipeline::Error> for Failure {
     }
 }
 
-/// A reason as a failure.
+/// Returns a reason as a failure.
 pub(crate) fn because<T>(reason: impl Into<String>) -> Lowered<T> {
     Err(Failure::Reason(reason.into()))
 }
 
-/// A plan as the optimizer left it. Whoever keeps it keeps with it what it is [reduced](reduce) to, and what was
-/// [lowered](kept) of it.
+/// A plan as the optimizer left it, with its cached [reduction](reduce) and its cached
+/// [lowering](kept).
 #[derive(Debug)]
 pub(crate) struct Optimized {
     pub plan: LogicalPlan,
-    /// Once somebody asked; none if there is nothing to gain.
+    /// Computed on demand; `None` inside if there is nothing to gain.
     reduced: OnceLock<Option<LogicalPlan>>,
     lowered: KeptLowering,
 }
 
 impl Optimized {
+    /// Creates it without cached forms.
     pub fn new(plan: LogicalPlan) -> Self {
         Self { plan, reduced: OnceLock::new(), lowered: KeptLowering::default() }
     }
@@ -121,7 +125,7 @@ impl Optimized {
     }
 }
 
-/// Replaces what pipelines can run.
+/// Replaces the subtrees that pipelines can run.
 pub(crate) fn lower(optimized: &Optimized, state: &Arc<SessionState>) -> DataFusionResult<LogicalPlan> {
     let fusing = match state.config().get_extension::<Fusing>() {
         Some(fusing) if fusing.mode == ExecMode::Fused => fusing,
@@ -152,14 +156,14 @@ fn lower_anew(
     let plan = &optimized.plan;
     let Some(reduced) = optimized.reduced()? else { return lower_plan(plan, state, fusing, query) };
     let lowered = lower_plan(reduced, state, fusing, query)?;
-    // What keeps an aggregate from its pipeline saves nothing.
+    // A reduction that keeps an aggregate from its pipeline saves nothing.
     match lowered.of_tables().is_empty() {
         true => Ok(lowered),
         false => Ok(fewer_refused(lowered, lower_plan(plan, state, fusing, query)?)),
     }
 }
 
-/// A plan after lowering, and what came of it.
+/// A plan after lowering, and its statistics.
 #[derive(Debug)]
 struct LoweredPlan {
     plan: LogicalPlan,
@@ -168,7 +172,7 @@ struct LoweredPlan {
 }
 
 impl LoweredPlan {
-    /// What stays with DataFusion although it is about tables of the database.
+    /// Returns the refusals of nodes that read tables of the database.
     fn of_tables(&self) -> Vec<&Refusal> {
         let counts = |refusal: &&Refusal| !refusal.tables.is_empty() && refusal.what != Refused::Sort;
         self.refused.iter().filter(counts).collect()
@@ -187,14 +191,14 @@ fn lower_plan(
 ) -> DataFusionResult<LoweredPlan> {
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
-    // From below: what an aggregate is computed of may have become a fused subtree before.
+    // Bottom-up: an aggregate's input may contain fused subtrees already.
     let aggregates = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
         let fused = FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused);
         put(fused, node, &mut fused_subtrees, |refusal| refused.push(refusal))
     };
     let plan = plan.clone().transform_up_with_subqueries(aggregates)?.data;
-    // From above: as many of the joins that are left at a time as can be.
+    // Top-down, to fuse as many of the remaining joins at a time as possible.
     let joins = |node: LogicalPlan| {
         if matches!(node, LogicalPlan::RecursiveQuery(_)) {
             refuse_joins(&node, "a join in a WITH RECURSIVE query", &mut refused)?;
@@ -220,7 +224,8 @@ fn lower_plan(
     Ok(LoweredPlan { plan: lowered.data, fused_subtrees, refused })
 }
 
-/// Puts a fused subtree, which is counted, in the place of a node; or leaves the node, whose refusal `refuse` is told.
+/// Replaces a node by a fused subtree, which is counted. Otherwise keeps the node and reports its
+/// refusal to `refuse`.
 fn put(
     fused: Lowered<FusedNode>,
     node: LogicalPlan,
@@ -240,7 +245,7 @@ fn put(
     }
 }
 
-/// Whether it is a join, or what is made of one's rows one by one.
+/// Returns whether it is a join, or computed row by row from one.
 fn has_join_on_top(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Join(_) => true,
@@ -251,7 +256,7 @@ fn has_join_on_top(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether it is rows of tables of the database, filtered and joined with anything or not.
+/// Returns whether it has the rows of a table of the database, filtered and joined or not.
 fn is_of_tables(plan: &LogicalPlan) -> DataFusionResult<bool> {
     Ok(match plan {
         LogicalPlan::TableScan(scan) => scan.fetch.is_none() && relation::table_of(plan)?.is_some(),
@@ -274,7 +279,7 @@ fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) ->
     Ok(())
 }
 
-/// The refusal of a node.
+/// Returns the refusal of a node.
 fn refusal_of(node: &LogicalPlan, reason: String) -> DataFusionResult<Refusal> {
     let what = match node {
         LogicalPlan::Join(_) => Refused::Join,
@@ -285,13 +290,13 @@ fn refusal_of(node: &LogicalPlan, reason: String) -> DataFusionResult<Refusal> {
     Ok(Refusal { what, columns, tables: relation::tables_below(node, true)?, reason })
 }
 
-/// The error of a session that wants nothing but pipelines.
+/// Returns the error of a session that permits pipelines only.
 fn cannot_run(reason: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("no fused pipeline can run {reason}"))
         .with_hint("SET exec.fallback = 'warn' lets DataFusion's operators run it")
 }
 
-/// Says why not everything is lowered, as the session wants to have it said.
+/// Reports refused nodes as the session's settings request.
 fn report(refused: &[&Refusal], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
     match (fallback, refused, query) {
         (_, [], _) | (Fallback::Silent, ..) => {}

@@ -1,4 +1,4 @@
-//! A fused subtree in DataFusion's plans: the logical node, and who plans it.
+//! Fused subtrees in DataFusion's plans: the logical node and its planner.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -42,32 +42,32 @@ use crate::place::{self, Placement, Placing, Read, homes};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
-/// What a fused subtree does.
+/// A fused subtree.
 #[derive(Debug)]
 pub(crate) struct Fused {
     /// The program, before its first pipeline.
     pub execution: Execution,
-    /// What each pipeline does, and what it ends in.
+    /// The steps and the sink of each pipeline, for EXPLAIN.
     pub words: Arc<Vec<Words>>,
     pub planned: Arc<Vec<SinkFacts>>,
-    /// What each source reads.
+    /// The input of each source.
     pub inputs: Vec<Input>,
-    /// How the answer's columns are made of the pipeline's.
+    /// The computation of the answer's columns from the pipeline's.
     pub(super) finish: Arc<Vec<Finish>>,
     pub schema: DFSchemaRef,
     pub fallback: Fallback,
-    /// What decides where it runs.
+    /// The settings that determine its placement.
     pub placing: Placing,
-    /// What tables are read through.
+    /// The cache through which tables are read.
     pub cache: Arc<BlockCache>,
-    /// What it was made of.
+    /// The plan that it was made of.
     pub unfused: Arc<LogicalPlan>,
-    /// The statement's, which can plan that; none while it is [kept](super::kept) for another one.
+    /// The statement's state, which can plan `unfused`; `None` while it is [cached](super::kept).
     pub(super) state: Option<Arc<SessionState>>,
 }
 
 impl Fused {
-    /// What is read of tables.
+    /// Returns the scans of tables.
     pub fn scans(&self) -> impl Iterator<Item = &Scan> {
         self.inputs.iter().filter_map(|input| match input {
             Input::Table(scan) => Some(scan),
@@ -75,12 +75,12 @@ impl Fused {
         })
     }
 
-    /// Whether its rows leave as they are made, not put together in groups.
+    /// Returns whether its rows leave as they are made instead of in groups.
     pub fn collects(&self) -> bool {
         self.execution.program().pipelines.last().is_some_and(|last| matches!(last.sink, Sink::Collect { .. }))
     }
 
-    /// How many rows there are at most, if they are the first ones in an order.
+    /// Returns the maximum number of rows, if they are the first ones in an order.
     pub fn top(&self) -> Option<usize> {
         match self.execution.program().pipelines.last()?.sink {
             Sink::Top { rows, .. } => Some(rows),
@@ -88,7 +88,7 @@ impl Fused {
         }
     }
 
-    /// Where the rows of each source are stored.
+    /// Returns the stored blocks of each source.
     pub fn stored(&self) -> Vec<Option<Stored>> {
         let stored = |input: &Input| match input {
             Input::Table(Scan { plan, columns, .. }) => {
@@ -99,9 +99,10 @@ impl Fused {
         self.inputs.iter().map(stored).collect()
     }
 
-    /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
+    /// Places it on a device, or on `threads` threads of the CPU. Fails if a GPU is required and
+    /// not available.
     pub(super) fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
-        // Where there is no device, nobody is kept waiting for a decision.
+        // Without devices there is nothing to decide.
         if !self.placing.may_use_devices() {
             return Ok(Placement::default());
         }
@@ -127,7 +128,7 @@ impl Fused {
         Ok(placement)
     }
 
-    /// The operators that DataFusion would have run.
+    /// Plans the operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(state) = &self.state else { return internal_err!("a plan that is kept does not run") };
         let unfused = kept::bound(&self.unfused, &Binding::to(state))?;
@@ -135,7 +136,7 @@ impl Fused {
         state.query_planner().create_physical_plan(&unfused, &state).await
     }
 
-    /// The same for another statement. `None` if it can be nobody else's.
+    /// Returns the same subtree for another statement. Returns `None` if it cannot be rebound.
     pub(super) fn bound(&self, to: &Binding) -> Option<Self> {
         let inputs: Vec<Input> = self.inputs.iter().map(|input| input.of_query(&to.ledger)).collect();
         let execution = self.execution.for_ledgers(|number| inputs.get(number)?.ledger().cloned())?;
@@ -169,12 +170,12 @@ impl fmt::Display for Fused {
     }
 }
 
-/// Where what it moves is counted.
+/// Returns the ledger of a query.
 pub(super) fn ledger_of(query: Option<&Arc<Query>>) -> Arc<Ledger> {
     query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()))
 }
 
-/// A state in which nothing is lowered.
+/// Returns a state that lowers nothing.
 fn without_fusing(state: &SessionState) -> SessionState {
     let mut state = state.clone();
     if let Some(fusing) = state.config().get_extension::<Fusing>() {
@@ -183,8 +184,8 @@ fn without_fusing(state: &SessionState) -> SessionState {
     state
 }
 
-/// Fused subtrees have no expressions, for there is nothing in them for DataFusion to change; their inputs are the plans
-/// of derived relations.
+/// The logical node of a fused subtree. It exposes no expressions, since DataFusion must not change
+/// them. Its inputs are the plans of derived relations.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedNode {
     fused: Arc<Fused>,
@@ -192,8 +193,8 @@ pub(crate) struct FusedNode {
 }
 
 impl FusedNode {
-    /// An aggregate and all below it. What of that does not run on pipelines, although it is about our tables, is told
-    /// to `refused`.
+    /// Fuses an aggregate and all below it. Adds the nodes below that read tables of the database
+    /// and run on DataFusion to `refused`.
     pub fn of_aggregate(
         aggregate: &LogicalAggregate,
         state: &Arc<SessionState>,
@@ -208,13 +209,13 @@ impl FusedNode {
         {
             return Ok(node);
         }
-        // Where sets of values do not do, the one aggregate runs above the other.
+        // If sets of values are not supported, one aggregate runs above the other.
         Dictionaries::fewest(&fusing.placing, |texts| {
             Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused)
         })
     }
 
-    /// What does the same as `unfused`.
+    /// Fuses an aggregate that is equivalent to `unfused`.
     fn of_flat(
         aggregate: &LogicalAggregate,
         unfused: &LogicalAggregate,
@@ -250,7 +251,7 @@ impl FusedNode {
         Self::of_planned(&graph, planned, words, finish, made_of, state, fusing, refused)
     }
 
-    /// The rows of joins, and of filters and projections above them, that no aggregate is computed of.
+    /// Fuses joins, and filters and projections above them, without an aggregate.
     pub fn of_joins(
         plan: &LogicalPlan,
         state: &Arc<SessionState>,
@@ -282,7 +283,8 @@ impl FusedNode {
         Self::of_planned(&graph, planned, words, finish, plan.clone(), state, fusing, refused)
     }
 
-    /// The first rows in an order, of a table or of joins, and of filters and projections above them.
+    /// Fuses the first rows in an order, of a table or of joins, and of filters and projections
+    /// above them.
     pub fn of_sort(
         sort: &Sort,
         state: &Arc<SessionState>,
@@ -299,7 +301,7 @@ impl FusedNode {
         let keys =
             sort.expr.iter().map(|key| graph.over_relations(aggregate::within_positive_zero(&key.expr), &outputs));
         let keys = keys.collect::<Lowered<Vec<Expr>>>()?;
-        // Those of a few rows are sorted sooner than a dictionary of all of them is made.
+        // Sorting the text of a few rows is faster than building a dictionary of all of it.
         let none = Dictionaries::none();
         let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), &none)?;
         let finish = (0..columns.len()).map(Finish::Column).collect();
@@ -315,7 +317,7 @@ impl FusedNode {
         })?;
         let key_sql = keys.iter().zip(&sort.expr).map(|(expr, key)| {
             let direction = if key.asc { "" } else { " DESC" };
-            // In descending order they come first unless something else is said.
+            // The default in descending order is NULLS FIRST.
             let nulls = match (key.asc, key.nulls_first) {
                 (true, true) => " NULLS FIRST",
                 (false, false) => " NULLS LAST",
@@ -328,8 +330,9 @@ impl FusedNode {
         Self::of_planned(&graph, planned, words, finish, made_of, state, fusing, refused)
     }
 
-    /// What has been planned, where all that can be refused is refused: DataFusion can still take over. `keys` and
-    /// `values` are those of the last pipeline, `unfused` is what it was made of.
+    /// Creates the node of a planned program. This is the last point that can refuse it, so that
+    /// DataFusion can still run it. `keys` and `values` are those of the last pipeline; `unfused`
+    /// is the plan that it was made of.
     #[allow(clippy::too_many_arguments, reason = "the last step of all of the above")]
     pub(super) fn of_planned(
         graph: &Graph,
@@ -362,7 +365,7 @@ impl FusedNode {
         };
         let mut inputs = Vec::new();
         for Derived { plan, reason, .. } in graph.relations.iter().filter_map(Relation::derived) {
-            // Of an aggregate it was said when it was met.
+            // The refusal of an aggregate was recorded before.
             if !matches!(plan, LogicalPlan::Aggregate(_)) && !tables_below(plan, false)?.is_empty() {
                 refused.push(refusal_of(plan, reason.clone())?);
             }
@@ -371,28 +374,28 @@ impl FusedNode {
         Ok(Self { fused: Arc::new(fused), inputs })
     }
 
-    /// The same with what it does bound to another statement.
+    /// Returns the same node with its subtree bound to another statement.
     pub(super) fn with_fused(&self, fused: Fused) -> Self {
         Self { fused: Arc::new(fused), inputs: self.inputs.clone() }
     }
 
-    /// What it does.
+    /// Returns the fused subtree.
     pub(super) fn fused(&self) -> &Fused {
         &self.fused
     }
 
-    /// The same, for who runs it without a plan around it.
+    /// Returns the fused subtree, for callers that run it without a plan around it.
     pub(super) fn into_fused(self) -> Arc<Fused> {
         self.fused
     }
 
-    /// Whether there is always one row.
+    /// Returns whether it always has one row.
     pub fn has_one_row(&self) -> bool {
         let last = self.fused.execution.program().pipelines.last();
         last.is_some_and(|last| matches!(&last.sink, Sink::Aggregate { keys, .. } if keys.is_empty()))
     }
 
-    /// What its columns can hold, where that is what a pipeline's can.
+    /// Returns the domains of its columns, for those that are a pipeline's columns.
     pub fn outputs(&self) -> Vec<Option<Domain>> {
         let outputs = self.fused.execution.outputs();
         let domain = |finish: &Finish| match finish {
@@ -402,7 +405,7 @@ impl FusedNode {
         self.fused.finish.iter().map(domain).collect()
     }
 
-    /// The tables that its pipelines read.
+    /// Returns the tables that its pipelines read.
     pub fn tables(&self) -> impl Iterator<Item = String> {
         self.fused.scans().map(|scan| scan.table.name.clone())
     }
@@ -412,7 +415,7 @@ impl FusedNode {
     }
 }
 
-/// Whether nothing is read into memory that DataFusion would not: of a join, no more than one of the sides.
+/// Checks that nothing is read into memory that DataFusion would not: at most one side of a join.
 fn check_memory(graph: &Graph) -> Lowered<()> {
     match graph.relations.iter().filter_map(Relation::derived).find(|derived| !derived.has_few_rows()) {
         Some(derived) => because(derived.reason.clone()),
@@ -420,7 +423,7 @@ fn check_memory(graph: &Graph) -> Lowered<()> {
     }
 }
 
-/// What the columns of a plan are.
+/// Returns the definitions of a plan's columns.
 pub(super) fn columns_of(plan: &LogicalPlan, outputs: &Outputs) -> Lowered<Vec<Expr>> {
     let known = |column: &Column| match outputs.get(column) {
         Some(known) => Ok(known.clone()),
@@ -429,7 +432,7 @@ pub(super) fn columns_of(plan: &LogicalPlan, outputs: &Outputs) -> Lowered<Vec<E
     plan.schema().columns().iter().map(known).collect()
 }
 
-/// Columns of an answer. Where there are none, somebody wants to know how many rows there are.
+/// Translates the columns of an answer. Without columns, a constant carries the number of rows.
 fn translated(columns: &[Expr], translator: &Translator<'_>) -> Lowered<Vec<PipelineExpr>> {
     match columns.is_empty() {
         true => Ok(vec![PipelineExpr::Literal(Value::Bool(true))]),
@@ -509,7 +512,8 @@ impl ExtensionPlanner for FusedPlanner {
         let LogicalPlan::Sort(sort) = &*node.fused.unfused else { return Ok(Some(exec(None))) };
         let order = create_physical_sort_exprs(&sort.expr, sort.input.schema(), session.execution_props(), context)?;
         let Some(order) = LexOrdering::new(order) else { return Ok(Some(exec(None))) };
-        // DataFusion takes it for what settles the order of the answer, sees that its input has it, and removes it.
+        // DataFusion takes this sort for the one that orders the answer, finds its input sorted,
+        // and removes it.
         Ok(Some(Arc::new(SortExec::new(order.clone(), exec(Some(order))).with_fetch(sort.fetch))))
     }
 }

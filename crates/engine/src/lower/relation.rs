@@ -1,9 +1,10 @@
-//! What a graph's relations are: tables of the database, the rows of any other plan, *derived* relations, or what an outer
-//! join makes of the rows of the side that may be missing, *joined* ones.
+//! The relations of a graph: tables of the database, *derived* relations with the rows of any other
+//! plan, and *joined* relations, the nullable side of an outer join as seen outside.
 //!
-//! A derived relation's plan runs before the pipelines do, fused or not, and becomes a source of theirs in memory. What
-//! its columns can hold is known only then. Until then it is what the pipeline below says, if there is one, or all that
-//! their types can hold: pipelines that can run over that can run over less.
+//! A derived relation's plan runs before the pipelines, fused or not, and becomes an in-memory
+//! source. The domains of its columns are known only then. Until then they are the domains of the
+//! pipeline below, if there is one, or those of the types: a pipeline that supports these supports
+//! narrower ones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,19 +27,20 @@ use crate::snapshot::Table;
 /// Rows that pipelines read.
 #[derive(Debug)]
 pub(super) struct Relation {
-    /// What the statement calls it.
+    /// Its name in the statement.
     pub name: String,
     pub schema: SchemaRef,
     pub origin: Origin,
 }
 
-/// Where rows come from.
+/// The origin of rows.
 #[derive(Debug)]
 pub(super) enum Origin {
     Table(Arc<Table>),
     Derived(Derived),
-    /// What each column is over the relations inside a lookup, where that has a match. Where it has none it is NULL,
-    /// whatever it is: so nothing outside may be computed of the relations inside themselves.
+    /// The definition of each column over the relations inside a lookup. Without a match, the
+    /// column is NULL whatever the definition. So expressions outside must not use the relations
+    /// inside directly.
     Joined(Vec<Expr>),
 }
 
@@ -46,20 +48,20 @@ pub(super) enum Origin {
 #[derive(Debug)]
 pub(super) struct Derived {
     pub plan: LogicalPlan,
-    /// Why pipelines do not go on into the plan.
+    /// The reason why pipelines do not run the plan.
     pub reason: String,
-    /// Whether there is always one row.
+    /// True if it always has one row.
     pub has_one_row: bool,
 }
 
 impl Relation {
-    /// A table of the database.
+    /// Creates the relation of a table of the database.
     pub fn of_table(table: &Arc<Table>, name: &str) -> Self {
         let origin = Origin::Table(Arc::clone(table));
         Self { name: name.into(), schema: Arc::clone(&table.schema), origin }
     }
 
-    /// The rows of a plan.
+    /// Creates a derived relation of a plan.
     pub fn of_plan(plan: &LogicalPlan, reason: String) -> Self {
         let has_one_row = match plan {
             LogicalPlan::Extension(_) => fused(plan).is_some_and(FusedNode::has_one_row),
@@ -70,13 +72,14 @@ impl Relation {
         Self { name: name_of(plan), schema: distinct_names(plan), origin: Origin::Derived(derived) }
     }
 
-    /// The columns of `plan`, which is a side of an outer join; `columns` says what they are over the relations inside.
+    /// Creates the joined relation of `plan`, a side of an outer join. `columns` are their
+    /// definitions over the relations inside.
     pub fn of_missing(plan: &LogicalPlan, columns: Vec<Expr>) -> Self {
         Self { name: name_of(plan), schema: distinct_names(plan), origin: Origin::Joined(columns) }
     }
 
-    /// The value of a subquery that reads nothing of the query around it: DataFusion makes NULL of no row, and an error
-    /// of several.
+    /// Creates the relation of an uncorrelated scalar subquery. DataFusion returns NULL for no row,
+    /// and an error for several.
     pub fn of_scalar(subquery: &Subquery) -> Lowered<Self> {
         let value = Expr::Alias(Alias::new(Expr::ScalarSubquery(subquery.clone()), None::<&str>, "value"));
         let nothing = EmptyRelation { produce_one_row: true, schema: Arc::new(DFSchema::empty()) };
@@ -89,7 +92,7 @@ impl Relation {
         Ok(relation)
     }
 
-    /// The name of the table, or what the statement calls it.
+    /// Returns the table's name, or its name in the statement.
     pub fn table_name(&self) -> &str {
         match &self.origin {
             Origin::Table(table) => &table.name,
@@ -97,7 +100,7 @@ impl Relation {
         }
     }
 
-    /// What its columns are over the relations inside its lookup, if an outer join has one.
+    /// Returns the definitions of a joined relation's columns.
     pub fn joined(&self) -> Option<&[Expr]> {
         match &self.origin {
             Origin::Joined(columns) => Some(columns),
@@ -105,7 +108,7 @@ impl Relation {
         }
     }
 
-    /// Its plan, if it is a derived one.
+    /// Returns the plan of a derived relation.
     pub fn derived(&self) -> Option<&Derived> {
         match &self.origin {
             Origin::Table(_) | Origin::Joined(_) => None,
@@ -113,13 +116,13 @@ impl Relation {
         }
     }
 
-    /// Whether it is a plan that always has one row.
+    /// Returns whether it is a plan that always has one row.
     pub fn has_one_row(&self) -> bool {
         self.derived().is_some_and(|derived| derived.has_one_row)
     }
 }
 
-/// What a statement calls a plan.
+/// Returns the name of a plan in a statement.
 fn name_of(plan: &LogicalPlan) -> String {
     match plan {
         LogicalPlan::TableScan(scan) => scan.table_name.table().into(),
@@ -128,7 +131,8 @@ fn name_of(plan: &LogicalPlan) -> String {
     }
 }
 
-/// A plan's columns, all nullable, each with a name of its own: the two sides of a join may have columns of one name.
+/// Returns a plan's columns, all nullable, with distinct names: both sides of a join may have
+/// columns of one name.
 fn distinct_names(plan: &LogicalPlan) -> SchemaRef {
     let mut names = HashSet::new();
     let mut fields = Vec::with_capacity(plan.schema().fields().len());
@@ -142,7 +146,8 @@ fn distinct_names(plan: &LogicalPlan) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The column that its user knows a column as: an outer join's is that of the relation inside.
+/// Returns the column that the user knows a column as. For an outer join, it is that of the
+/// relation inside.
 pub(super) fn original<'a>(relations: &'a [Relation], column: &'a Column) -> &'a Column {
     let mut column = column;
     while let Some(Expr::Column(inside)) = definition(relations, column) {
@@ -151,20 +156,20 @@ pub(super) fn original<'a>(relations: &'a [Relation], column: &'a Column) -> &'a
     column
 }
 
-/// What a column of an outer join is over the relations inside.
+/// Returns the definition of an outer join's column over the relations inside.
 pub(super) fn definition<'a>(relations: &'a [Relation], column: &Column) -> Option<&'a Expr> {
     let relation = relations.get(relation_of(column)?)?;
     relation.joined()?.get(relation.schema.index_of(&column.name).ok()?)
 }
 
-/// How many relations have a column of that name, each once.
+/// Returns the number of relations with a column of that name.
 pub(super) fn named(relations: &[Relation], name: &str) -> usize {
     let has = |relation: &&Relation| relation.joined().is_none() && relation.schema.column_with_name(name).is_some();
     relations.iter().filter(has).count()
 }
 
 impl Derived {
-    /// What some of its columns can hold, as far as that is known before they are computed.
+    /// Returns the domains of some columns, as far as they are known before execution.
     pub fn expected(&self, columns: &[usize]) -> Lowered<Vec<Domain>> {
         let known = fused(&self.plan).map(FusedNode::outputs);
         let mut domains = Vec::with_capacity(columns.len());
@@ -179,7 +184,7 @@ impl Derived {
         Ok(domains)
     }
 
-    /// Whether it can be hoped that it has few rows: groups, values, or what is limited.
+    /// Returns whether it probably has few rows: groups, values, or limited rows.
     pub fn has_few_rows(&self) -> bool {
         let is_made_few = matches!(
             self.plan,
@@ -188,13 +193,13 @@ impl Derived {
         self.has_one_row || is_made_few || fused(&self.plan).is_some()
     }
 
-    /// Whether it is, or has in it, something that pipelines run.
+    /// Returns whether it is or contains a fused subtree.
     pub fn has_fused(&self) -> DataFusionResult<bool> {
         self.plan.exists(|node| Ok(fused(node).is_some()))
     }
 }
 
-/// All that values of a type can be.
+/// Returns the domain of a type.
 fn domain_of(data_type: &DataType) -> Lowered<Domain> {
     Ok(match type_of(data_type)? {
         Type::Bool => Domain::bool(true),
@@ -206,8 +211,8 @@ fn domain_of(data_type: &DataType) -> Lowered<Domain> {
                 DataType::Timestamp(..) => bounds(&DataType::Int64),
                 other => bounds(other),
             };
-            // A key must leave some of its 64 bits free. Values of the whole range are rarer than keys, and are found
-            // out about when they are there.
+            // A key must leave some of its 64 bits free. Values of the whole range are rarer than
+            // keys, and are detected when they occur.
             let (min, max) = match data_type {
                 DataType::Int64 | DataType::UInt64 | DataType::Timestamp(..) => {
                     (limits.min.max(i128::from(i64::MIN) + 2), limits.max.min(i64::MAX.into()))
@@ -219,7 +224,7 @@ fn domain_of(data_type: &DataType) -> Lowered<Domain> {
     })
 }
 
-/// The fused subtree that a node is.
+/// Returns the fused subtree of a node.
 pub(super) fn fused(node: &LogicalPlan) -> Option<&FusedNode> {
     match node {
         LogicalPlan::Extension(Extension { node }) => node.as_any().downcast_ref(),
@@ -227,21 +232,21 @@ pub(super) fn fused(node: &LogicalPlan) -> Option<&FusedNode> {
     }
 }
 
-/// The table of the database that a node scans.
+/// Returns the table of the database that a node scans.
 pub(super) fn table_of(node: &LogicalPlan) -> DataFusionResult<Option<Arc<Table>>> {
     let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
     let provider = source_as_provider(&scan.source)?;
-    // Pipelines do not say where rows are.
+    // Pipelines do not provide row addresses.
     let ours = provider.downcast_ref::<SegmentTable>().filter(|table| !table.has_addresses());
     Ok(ours.map(|table| Arc::clone(table.table())))
 }
 
-/// Whether a node scans a table of the database.
+/// Returns whether a node scans a table of the database.
 pub(crate) fn is_of_database(node: &LogicalPlan) -> DataFusionResult<bool> {
     Ok(table_of(node)?.is_some())
 }
 
-/// The tables of the database below a node, sorted, those in pipelines included or not.
+/// Returns the tables of the database below a node, sorted, with or without those in pipelines.
 pub(super) fn tables_below(node: &LogicalPlan, includes_fused: bool) -> DataFusionResult<Vec<String>> {
     let mut tables = Vec::new();
     node.apply(|node| {
@@ -258,17 +263,17 @@ pub(super) fn tables_below(node: &LogicalPlan, includes_fused: bool) -> DataFusi
     Ok(tables)
 }
 
-/// Whether a plan has anything to do with tables of the database or with pipelines.
+/// Returns whether a plan contains tables of the database or pipelines.
 pub(super) fn has_ours(plan: &LogicalPlan) -> DataFusionResult<bool> {
     plan.exists(|node| Ok(fused(node).is_some() || table_of(node)?.is_some()))
 }
 
-/// The column of a relation by its place.
+/// Returns the column of a relation by its position.
 pub(super) fn column_of(relation: &Relation, qualifier: datafusion::common::TableReference, place: usize) -> Expr {
     Expr::Column(Column::new(Some(qualifier), relation.schema.field(place).name()))
 }
 
-/// What nothing of can be said in a pipeline.
+/// Refuses a correlated subquery, which a pipeline cannot express.
 pub(super) fn no_correlation(subquery: &Subquery) -> Lowered<()> {
     match subquery.outer_ref_columns.is_empty() {
         true => Ok(()),

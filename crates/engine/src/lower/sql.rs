@@ -1,8 +1,9 @@
-//! Expressions as their users wrote them, nearly: for errors and for reasons why something is not fused.
+//! Prints expressions nearly as users wrote them, for errors and for reasons why something is not
+//! fused.
 //!
-//! By now columns have another name, checked operators are functions, and casts have been added that settle types. Here
-//! columns get back the names they have in their tables, operators their signs, and only casts that can change a value
-//! are shown.
+//! In the plan, columns have other names, checked operators are functions, and casts have been
+//! added. Here columns have their names in tables, operators their symbols, and only casts that can
+//! change a value are shown.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -15,10 +16,10 @@ use super::relation::{Relation, named, original};
 use crate::planner::{ONE_NAN, Operation, as_lossy_cast, operation_of};
 use crate::type_names::sql_name;
 
-/// Longer texts are cut: the operator that matters is named by the first of it.
+/// The length at which a text is cut: its beginning names the operator that matters.
 const MOST_CHARS: usize = 160;
 
-/// What names the columns of relations.
+/// The names of the columns of relations.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     /// The relations, by number.
@@ -28,7 +29,7 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The text of an expression.
+    /// Returns the text of an expression.
     pub fn text(self, expr: &Expr) -> String {
         let text = self.write(expr);
         match text.char_indices().nth(MOST_CHARS) {
@@ -37,7 +38,7 @@ impl Names<'_> {
         }
     }
 
-    /// A column's own name, with its table's where there are several of that name.
+    /// Returns a column's own name, qualified by its table if several columns have that name.
     pub fn column(self, column: &Column) -> String {
         let column = original(self.relations, column);
         let relation = relation_of(column).and_then(|relation| self.relations.get(relation));
@@ -68,18 +69,18 @@ impl Names<'_> {
         }
     }
 
-    /// `CAST(expr AS type)`
+    /// Returns `CAST(expr AS type)`.
     pub fn cast(self, inner: &Expr, data_type: &DataType) -> String {
         format!("CAST({} AS {})", self.write(inner), sql_name(data_type))
     }
 
     fn binary(self, left: &Expr, op: Operator, right: &Expr) -> String {
         let precedence = op.precedence();
-        // The right side of its like needs brackets: a - (b - c).
+        // A right operand of the same precedence needs parentheses: a - (b - c).
         format!("{} {op} {}", self.operand(left, precedence), self.operand(right, precedence.saturating_add(1)))
     }
 
-    /// A side of an operator, in brackets if it binds less than that.
+    /// Prints an operand, in parentheses if it binds less tightly.
     fn operand(self, expr: &Expr, precedence: u8) -> String {
         let own = match expr {
             Expr::BinaryExpr(binary) => Some(binary.op),
@@ -115,7 +116,7 @@ impl Names<'_> {
         }
     }
 
-    /// Anything else as DataFusion writes it, over the names of columns.
+    /// Prints any other expression as DataFusion does, with the names of columns.
     fn renamed(self, expr: &Expr) -> String {
         let renamed = expr.clone().transform_up(|expr| match &expr {
             Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::new_unqualified(self.column(column))))),
@@ -124,7 +125,8 @@ impl Names<'_> {
         renamed.map_or_else(|_| "an expression".into(), |renamed| renamed.data.human_display().to_string())
     }
 
-    /// Whether a cast keeps every value as it is. Those are added to settle types; who wrote one will know.
+    /// Returns whether a cast preserves all values. Such casts are added by the planner and not
+    /// shown.
     fn is_widening(self, inner: &Expr, to: &DataType) -> bool {
         let Ok(from) = inner.get_type(self.schema) else { return false };
         match to {

@@ -1,11 +1,12 @@
-//! Rows that leave a fused subtree as they are made, instead of all at once when the last block has been read.
+//! Streams rows that leave a fused subtree as they are made, instead of after the last block.
 //!
-//! Every worker makes batches of its own rows and hands them over through one short channel: whoever reads slowly slows
-//! the workers down, and memory holds a few batches a thread, whatever the joins multiply. Who stops reading stops the
-//! workers, within a vector or where they wait for room in the channel.
+//! Each worker makes batches of its own rows and sends them through one short channel. A slow
+//! reader thus slows the workers down, and memory holds a few batches per thread, whatever the
+//! joins multiply. Dropping the stream stops the workers, within a vector or while they wait for
+//! space in the channel.
 //!
-//! The first batch is waited for before any leaves: until then DataFusion's operators can take over. After it an error
-//! is an error, for nobody could tell which rows have been seen.
+//! The first batch is awaited before any leaves: until then DataFusion's operators can take over. A
+//! later error fails the statement, since the rows that the reader has seen are unknown.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -27,7 +28,7 @@ use super::node::Fused;
 use crate::query::Query;
 use crate::{Error, Result};
 
-/// Tables, with the memory that is theirs, and that of derived relations.
+/// Join tables, with their reservations and those of derived relations.
 type Held = (Execution, Vec<MemoryReservation>);
 
 /// The last pipeline of a subtree, running.
@@ -38,12 +39,12 @@ pub(super) struct Flow {
     stage: Arc<Stage>,
     began: Instant,
     threads: usize,
-    /// What it reads.
+    /// The tables and relations that it reads.
     _held: Held,
 }
 
 impl Flow {
-    /// Sets workers to it.
+    /// Starts the workers.
     pub fn start(
         fused: &Arc<Fused>,
         schema: &SchemaRef,
@@ -65,7 +66,7 @@ impl Flow {
                 let mut failed = None;
                 let taker = move |columns: Vec<_>| {
                     let batch = batch_of(&fused, &schema, &columns, 1);
-                    // Without a reader there is nobody to tell.
+                    // The reader is gone.
                     to.blocking_send(batch).map_err(|_| onehop_pipeline::Error::Cancelled)
                 };
                 let mut worker = Worker::new(&stage, &cancelled).with_taker(taker);
@@ -84,7 +85,7 @@ impl Flow {
         Self { batches, workers, _stop: stop, stage: Arc::clone(stage), began: Instant::now(), threads, _held: held }
     }
 
-    /// The next rows; `None` when there are none left.
+    /// Returns the next rows; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
         match self.batches.recv().await {
             None => self.ended().await.err().map(Err),
@@ -92,7 +93,7 @@ impl Flow {
         }
     }
 
-    /// Whether all of them came to their end.
+    /// Waits for the workers. Fails if one of them panicked.
     async fn ended(&mut self) -> Result<()> {
         while let Some(worker) = self.workers.join_next().await {
             worker.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?;
@@ -100,7 +101,7 @@ impl Flow {
         Ok(())
     }
 
-    /// What came of it so far.
+    /// Returns the statistics so far.
     fn ran(&self) -> PipelineRan {
         PipelineRan {
             elapsed: self.began.elapsed(),
@@ -115,7 +116,8 @@ impl Flow {
         }
     }
 
-    /// All its rows, after those that have come already. What came of it is told when it ends, or is given up.
+    /// Returns all its rows, beginning with `first`. The statistics are published when it ends or
+    /// is dropped.
     pub fn rows(
         self,
         first: Option<RecordBatch>,
@@ -130,7 +132,7 @@ impl Flow {
                 Some(batch) => batch,
                 None => telling.flow.next().await?,
             };
-            // Nothing comes after an error.
+            // An error ends the stream.
             let Ok(batch) = batch else { return Some((batch.map_err(DataFusionError::from), (None, None))) };
             telling.ran.rows += batch.num_rows() as u64;
             telling.metrics.record_output(batch.num_rows());
@@ -140,7 +142,7 @@ impl Flow {
     }
 }
 
-/// Says what came of a flow, however it ends.
+/// Publishes the statistics of a flow when dropped.
 struct Telling {
     flow: Flow,
     ran: Ran,

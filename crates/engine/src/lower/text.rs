@@ -1,5 +1,5 @@
-//! Anything that DataFusion computes from one text column: once per entry of its dictionary, or for the rows of a vector
-//! whose texts are read late.
+//! Evaluates DataFusion's expressions over one text column: once per entry of its dictionary, or
+//! for the rows of a vector whose text is read late.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use onehop_pipeline::{Bounds, DictionaryFunction, Error as PipelineError, Interv
 use super::expr::{bounds, cannot_fail};
 use crate::planner::guarded_expression;
 
-/// An expression over a text.
+/// An expression over a text column.
 #[derive(Debug)]
 pub(super) struct TextFunction {
     name: String,
     expr: Arc<dyn PhysicalExpr>,
     schema: Arc<Schema>,
-    /// What a pipeline takes for its results.
+    /// The type in which pipelines take its results.
     result: DataType,
-    /// What they lie within if they are integers.
+    /// The range of its results if they are integers.
     interval: Interval,
     can_fail: bool,
 }
 
-/// What pipelines take for a type; `None` if nothing.
+/// Returns the type in which pipelines take a type; `None` if they do not support it.
 pub(super) fn canonical(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Boolean => Some(DataType::Boolean),
@@ -48,7 +48,7 @@ pub(super) fn canonical(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// Functions that have a result for every text, as far as it is about the text.
+/// Functions that have a result for every text, as far as that depends on the text.
 const NEVER_FAIL: &[&str] = &[
     "ascii",
     "bit_length",
@@ -74,7 +74,7 @@ const NEVER_FAIL: &[&str] = &[
     "upper",
 ];
 
-/// Whether there are texts for which an expression fails; what is not known to have a result for all, may.
+/// Returns whether an expression may fail for some text. Unknown expressions may.
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool, DataFusionError> {
     expr.exists(|expr| {
         Ok(match expr {
@@ -93,7 +93,8 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool, DataFusionError> {
 }
 
 impl TextFunction {
-    /// `expr` reads `column` and no other, and has values of type `data_type`, for which pipelines take `result`.
+    /// Creates the function of `expr`, which reads only `column` and has values of type
+    /// `data_type`. Pipelines take its results as `result`.
     pub fn new(
         expr: &Expr,
         column: &Column,
@@ -142,7 +143,8 @@ impl DictionaryFunction for TextFunction {
     }
 
     fn apply(&self, texts: &StringViewArray) -> PipelineResult<ArrayRef> {
-        // An entry that no row uses must fail no query: DataFusion, which sees rows only, decides.
+        // An entry that no row uses must not fail a query: DataFusion, which evaluates only rows,
+        // decides.
         self.evaluate(texts).map_err(|e| PipelineError::Unsupported(format!("{}: {}", self.name, e.strip_backtrace())))
     }
 }

@@ -1,10 +1,11 @@
-//! From a graph to a program: the largest relation is streamed, the others become join tables.
+//! Turns a graph into a program: the largest relation is streamed, the others become join tables.
 //!
-//! A relation hangs below the one that it was reached from, breadth first, so that a star has its tables side by side
-//! and a snowflake has them nested: the inner table filters what goes into the outer. Equalities that close a circle,
-//! and conditions over several relations, are filters where all their columns have met, at the root. Every lookup has
-//! a tree of its own, and is probed where its keys are known. What an outer join brings is there from then on, as if it
-//! were a column of the relation whose pipeline that is.
+//! A relation is the child of the one that it was reached from, breadth first. So a star has its
+//! tables side by side and a snowflake has them nested: the inner table filters the rows of the
+//! outer. Equalities that close a cycle, and conditions over several relations, are filters at the
+//! root of their tree, where all their columns are known. Each lookup has a tree of its own, and is
+//! probed where its keys are known. From there on, an outer join's columns are available like
+//! columns of the relation whose pipeline that is.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -30,52 +31,52 @@ use crate::Error;
 use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
-/// A program, and what it reads.
+/// A program and its inputs.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub program: Program,
-    /// What each pipeline does.
+    /// The steps and the sink of each pipeline, for EXPLAIN.
     pub words: Vec<Words>,
     pub sources: Vec<Arc<dyn Source>>,
-    /// What each source reads.
+    /// The input of each source.
     pub inputs: Vec<Input>,
 }
 
-/// A pipeline that has no sink yet, and what its expressions are translated with.
+/// A pipeline without a sink, and the translator of its expressions.
 type Unfinished<'a> = (Pipeline, Words, Translator<'a>);
 
-/// A condition that two relations are joined by.
+/// An equality that joins two relations.
 struct Edge {
-    /// By relation.
+    /// The side of each relation.
     sides: [(usize, Expr); 2],
 }
 
-/// A relation and those below it.
+/// A relation and its descendants.
 #[derive(Debug, Default)]
 struct Node {
     children: Vec<usize>,
-    /// Its side and the parent's side of the keys that it is found by.
+    /// The keys of its table: its side and the parent's side.
     keys: Vec<(Expr, Expr)>,
     /// Lookups, by number, that its rows have to pass.
     lookups: Vec<usize>,
-    /// Conditions that wait for all relations below.
+    /// Conditions that need the columns of all descendants.
     late: Vec<Expr>,
 }
 
 /// A table to probe, in the pipeline of a relation.
 struct Pending {
-    /// What is looked for: their side of the key, our side.
+    /// The keys: the table's side, this side.
     keys: Vec<(Expr, Expr)>,
     kind: JoinKind,
     conditions: Vec<Expr>,
     table: usize,
-    /// What its payload is here.
+    /// The columns that its payload provides here.
     payload: Vec<Column>,
     words: String,
 }
 
 impl Pending {
-    /// What must be known when it is probed.
+    /// Returns the columns that must be known when it is probed.
     fn reads(&self) -> impl Iterator<Item = Column> {
         let keys = self.keys.iter().map(|(_, mine)| mine);
         let all = columns_of(keys.chain(&self.conditions));
@@ -92,18 +93,20 @@ pub(super) struct Planner<'a> {
     dictionaries: &'a Dictionaries,
     /// Conditions of one relation each.
     local: Vec<Vec<Expr>>,
-    /// Conditions of several relations, and lookups that are waiting for them.
+    /// Conditions of several relations, and lookups that depend on several.
     late: Vec<Expr>,
     late_lookups: Vec<usize>,
     nodes: Vec<Node>,
-    /// Relations whose pipelines outer joins' are known in, as far as these wait for no others.
+    /// The relation whose pipeline provides the columns of an outer join, for those that depend on
+    /// one relation only.
     anchors: HashMap<usize, usize>,
-    /// Of each lookup's tree.
+    /// The root of each lookup's tree.
     roots: Vec<usize>,
     planned: Planned,
 }
 
 impl<'a> Planner<'a> {
+    /// Creates a planner of a graph.
     pub fn new(
         graph: &'a Graph,
         state: &'a SessionState,
@@ -134,7 +137,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// A program whose sink, made by `sink`, reads `outputs`.
+    /// Returns a program whose sink, made by `sink`, reads `outputs`.
     pub fn plan(mut self, outputs: &[Expr], sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>) -> Lowered<Planned> {
         let edges = self.sort_conditions();
         let mut scans = Vec::with_capacity(self.graph.relations.len());
@@ -167,7 +170,8 @@ impl<'a> Planner<'a> {
             let relations = relations_of(condition);
             match relations.iter().collect::<Vec<_>>().as_slice() {
                 [relation] if !self.is_joined(**relation) => self.local[**relation].push(condition.clone()),
-                // Whatever is compared with the only row of a relation is no key: its type may be any.
+                // A comparison with the only row of a relation is no key, so its type is not
+                // limited.
                 [a, b] => match edge(condition).filter(|_| !self.has_one_row(**a) && !self.has_one_row(**b)) {
                     Some(edge) => edges.push(edge),
                     None => self.late.push(condition.clone()),
@@ -186,16 +190,17 @@ impl<'a> Planner<'a> {
         self.graph.relations[relation].has_one_row()
     }
 
-    /// Makes a tree of the relations of every lookup, and one of all others; the root of that one.
+    /// Builds a tree for each lookup's relations, and one for the others. Returns the root of the
+    /// latter.
     fn arrange(&mut self, mut edges: Vec<Edge>, scans: &[Option<ScanPlan>]) -> Lowered<usize> {
-        // Tables are streamed, and the largest of them. How large a derived relation is nobody knows.
+        // The root is the largest table. The size of a derived relation is unknown.
         let relations = &self.graph.relations;
         let rows = |relation: &usize| match &scans[*relation] {
             Some(scan) => (2, scan.rows()),
             None => (usize::from(!relations[*relation].has_one_row()), 0),
         };
         let mut free: BTreeSet<usize> = (0..self.graph.relations.len()).filter(|r| !self.is_joined(*r)).collect();
-        // Inner lookups come before those that they are in.
+        // Nested lookups come before those that contain them.
         for (number, lookup) in self.graph.lookups.iter().enumerate() {
             let inside: BTreeSet<usize> = free.iter().copied().filter(|r| lookup.inside.contains(r)).collect();
             free.retain(|relation| !inside.contains(relation));
@@ -205,7 +210,7 @@ impl<'a> Planner<'a> {
             edges = elsewhere;
             self.hang(root, &inside, here)?;
             self.roots.push(root);
-            // Where its keys are known, as early as possible.
+            // It is probed where its keys are known, as early as possible.
             let outside = lookup.outside();
             let outside: BTreeSet<&usize> = outside.iter().map(|r| self.anchors.get(r).unwrap_or(r)).collect();
             match outside.into_iter().copied().collect::<Vec<_>>().as_slice() {
@@ -218,7 +223,7 @@ impl<'a> Planner<'a> {
         }
         let Some(root) = free.iter().copied().max_by_key(rows) else { return because("no table") };
         self.hang(root, &free, edges)?;
-        // What several relations are needed for waits for all of them, at the root of the tree that they are in.
+        // A lookup or condition that needs several relations is applied at the root of their tree.
         for number in std::mem::take(&mut self.late_lookups) {
             let root = self.root_of(&self.graph.lookups[number].outside(), root);
             self.nodes[root].lookups.push(number);
@@ -230,7 +235,7 @@ impl<'a> Planner<'a> {
         Ok(root)
     }
 
-    /// The root of the tree that has all these relations; `main` if no lookup's has.
+    /// Returns the root of the tree that has all these relations; `main` if no lookup's has.
     fn root_of(&self, relations: &BTreeSet<usize>, main: usize) -> usize {
         let has_all = |root: &&usize| relations.is_subset(&self.subtree(**root).into_iter().collect());
         match relations.is_empty() {
@@ -239,26 +244,27 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Hangs every relation of `all` below another, from the root on.
+    /// Makes each relation of `all` a descendant of the root.
     fn hang(&mut self, root: usize, all: &BTreeSet<usize>, edges: Vec<Edge>) -> Lowered<()> {
         let (edges, of_joined): (Vec<Edge>, Vec<Edge>) =
             edges.into_iter().partition(|edge| !edge.sides.iter().any(|(relation, _)| self.is_joined(*relation)));
         let mut reached = HashSet::from([root]);
         let mut edges = self.reach(VecDeque::from([root]), &mut reached, edges);
-        // What outer joins bring is known where they are probed: those that wait for several relations, at the root.
+        // The columns of outer joins are known where these are probed. Those that need several
+        // relations are probed at the root.
         for mut edge in of_joined {
             for (relation, _) in edge.sides.iter_mut().filter(|(relation, _)| self.is_joined(*relation)) {
                 *relation = self.anchors.get(relation).copied().unwrap_or(root);
             }
             match &edge.sides {
-                // Both are there already.
+                // Both are in the tree already.
                 [a, b] if reached.contains(&a.0) && reached.contains(&b.0) => self.late.push(equality(edge)),
                 _ => edges.push(edge),
             }
         }
         let again = reached.iter().copied().collect::<BTreeSet<usize>>();
         self.reach(again.into_iter().collect(), &mut reached, edges);
-        // Every row meets the only row of a relation, whatever the key.
+        // Each row matches the only row of a relation, whatever the key.
         for alone in all.iter().filter(|relation| self.graph.relations[**relation].has_one_row()) {
             if reached.insert(*alone) {
                 let key = Expr::Literal(ScalarValue::Int64(Some(0)), None);
@@ -272,7 +278,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Hangs relations below those of the queue that edges lead to, and so on; returns edges that lead nowhere yet.
+    /// Attaches the relations that edges reach from the queue, repeatedly. Returns the edges that
+    /// do not connect yet.
     fn reach(&mut self, mut queue: VecDeque<usize>, reached: &mut HashSet<usize>, mut edges: Vec<Edge>) -> Vec<Edge> {
         while let Some(parent) = queue.pop_front() {
             let (here, elsewhere): (Vec<Edge>, Vec<Edge>) =
@@ -285,7 +292,7 @@ impl<'a> Planner<'a> {
                     self.nodes[parent].children.push(child);
                     queue.push_back(child);
                 } else if !self.nodes[parent].children.contains(&child) {
-                    // It closes a circle.
+                    // It closes a cycle.
                     self.late.push(equality(Edge { sides: [(parent, mine), (child, theirs)] }));
                     continue;
                 }
@@ -295,7 +302,8 @@ impl<'a> Planner<'a> {
         edges
     }
 
-    /// The pipeline of a relation, with the tables below it built by pipelines before it, up to its sink.
+    /// Plans the pipeline of a relation up to its sink, after the pipelines that build the tables
+    /// below it.
     fn pipeline(
         &mut self,
         relation: usize,
@@ -305,7 +313,7 @@ impl<'a> Planner<'a> {
         let mut pending = self.pending(relation, wanted, scans)?;
         let late = std::mem::take(&mut self.nodes[relation].late);
         let graph = self.graph;
-        // Columns of its own that somebody reads here: its conditions, whoever it probes for, what is wanted.
+        // Its own columns that are read here: by its conditions, by probes, and as wanted columns.
         let mut used = columns_of(&self.local[relation]);
         used.extend(wanted.iter().cloned().chain(columns_of(&late)));
         used.extend(pending.iter().flat_map(Pending::reads));
@@ -326,7 +334,7 @@ impl<'a> Planner<'a> {
         }
         let mut next = used.len();
         while !pending.is_empty() {
-            // The key of one may be what another brings.
+            // The key of one probe may be the payload of another.
             let is_known = |probe: &Pending| probe.reads().all(|column| translator.registers.contains_key(&column));
             let Some(first) = pending.iter().position(is_known) else {
                 return because("joins of which each needs what the other brings");
@@ -353,8 +361,9 @@ impl<'a> Planner<'a> {
         Ok((Pipeline { source, columns, steps, sink }, words, translator))
     }
 
-    /// The tables that a relation's rows are looked up in, each built by a pipeline: those of the relations that hang
-    /// below it, then those of lookups. Beside what is `wanted` they bring what they need of each other.
+    /// Plans the tables that a relation's rows are looked up in, each built by a pipeline. The
+    /// tables of its children come first, then those of lookups. Besides the `wanted` columns they
+    /// provide the columns that they need of each other.
     fn pending(
         &mut self,
         relation: usize,
@@ -385,7 +394,7 @@ impl<'a> Planner<'a> {
                 wanted.iter().filter(|column| lookup.joined.is_some() && relation_of(column) == lookup.joined);
             let mut payload: Vec<Column> = of_joined.cloned().collect();
             payload.extend(columns_of(&lookup.conditions).into_iter().filter(is_inside));
-            // What may be missing is computed where it is not.
+            // The definition of a nullable column is computed inside, where rows exist.
             let values = payload.iter().map(|column| match definition(&graph.relations, column) {
                 Some(what) if !is_inside(column) => what.clone(),
                 _ => Expr::Column(column.clone()),
@@ -412,7 +421,7 @@ impl<'a> Planner<'a> {
         Ok(all)
     }
 
-    /// The number of the table that holds a relation and those below it.
+    /// Builds the table of a relation and its descendants. Returns its number.
     fn build(
         &mut self,
         relation: usize,
@@ -500,7 +509,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// `a = b` where each side reads one relation, and not the same.
+/// Returns the edge `a = b`, if each side reads one relation, and these differ.
 fn edge(condition: &Expr) -> Option<Edge> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return None };
     let side = |expr: &Expr| {
@@ -512,7 +521,7 @@ fn edge(condition: &Expr) -> Option<Edge> {
     (left.0 != right.0).then_some(Edge { sides: [left, right] })
 }
 
-/// The condition that an edge is.
+/// Returns the condition of an edge.
 fn equality(Edge { sides: [(_, left), (_, right)] }: Edge) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right)))
 }

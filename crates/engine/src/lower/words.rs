@@ -1,4 +1,4 @@
-//! Pipelines in SQL's words, for EXPLAIN: where the program has registers, these have the names of the statement.
+//! Prints pipelines in SQL's words, for EXPLAIN: registers have the names of the statement.
 
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
@@ -8,29 +8,29 @@ use super::relation::{named, original};
 use crate::identifiers::quoted;
 use crate::planner::Printer;
 
-/// What a pipeline does.
+/// The steps and the sink of a pipeline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words {
-    /// Of each step: its condition, or the equalities of its join.
+    /// For each step: its condition, or the equalities of its join.
     pub steps: Vec<String>,
-    /// A join table's key, what makes a group, or what rows are in the order of.
+    /// A join table's key, the group keys, or the sort keys.
     pub keys: Vec<String>,
-    /// A join table's payload, what is computed of each group, or columns of rows.
+    /// A join table's payload, the aggregates, or the columns of rows.
     pub values: Vec<String>,
 }
 
 impl Graph {
-    /// An expression over columns of relations.
+    /// Prints an expression over columns of relations.
     pub fn sql(&self, expr: &Expr) -> String {
         Printer::new(&|column| self.column_name(column)).print(expr)
     }
 
-    /// Several of them.
+    /// Prints several expressions.
     pub fn all_sql(&self, exprs: &[Expr]) -> Vec<String> {
         exprs.iter().map(|expr| self.sql(expr)).collect()
     }
 
-    /// The columns of several relations by one name have their relation's before it.
+    /// Returns a column's name, qualified by its relation if several columns have that name.
     fn column_name(&self, column: &Column) -> String {
         let column = original(&self.relations, column);
         let is_alone = named(&self.relations, &column.name) < 2;
@@ -40,7 +40,7 @@ impl Graph {
         }
     }
 
-    /// The equalities of a join. One with the only row of a relation has none.
+    /// Prints the equalities of a join, or `TRUE` for a join with the only row of a relation.
     pub fn equalities(&self, keys: &[(Expr, Expr)]) -> String {
         if keys.iter().all(|(theirs, _)| matches!(theirs, Expr::Literal(..))) {
             return "TRUE".into();

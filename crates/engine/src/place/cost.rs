@@ -1,36 +1,37 @@
-//! What a subtree will take, here and there.
+//! Estimates the time of a subtree on the CPU and on devices.
 //!
 //! ```text
 //! CPU      stored bytes / (measured rate of a thread x threads)
-//! device   launches + bytes to be moved / rate to the device + stored bytes / copy rate + compiling / COMPILED_FOR
-//! devices  the one of them that takes longest + JOINING for each
+//! device   launches + bytes to be moved / rate to the device + stored bytes / copy rate
+//!          + compiling / COMPILED_FOR
+//! devices  the slowest of them + JOINING for each
 //! ```
-//! Both read what is on storage alike, so that reading is left out. A kernel is used again by all queries of its shape: one
-//! query bears a part of what it takes to compile. The sum of stages that overlap is more than they take together: the
-//! estimate is in favour of the CPU, which needs no driver to be well.
+//! Both read the same from storage, so that reading is omitted. All queries of the same shape share
+//! a kernel, so one query bears a fraction of its compile time. Summing overlapping stages
+//! overestimates the device. The estimate thus favours the CPU, which depends on no driver.
 
 use std::time::Duration;
 
 use onehop_pipeline::backend::{Estimate, Rates};
 
-/// So many queries are expected to have a shape in common.
+/// The number of queries that are expected to share a shape.
 const COMPILED_FOR: u32 = 10;
 
-/// What each of several devices adds: a thread, and its answer, put together with the others.
+/// The overhead of each of several devices: a thread, and merging its answer.
 const JOINING: Duration = Duration::from_micros(100);
 
-/// What a subtree is estimated to take.
+/// The estimated time of a subtree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cost {
     pub cpu: Duration,
     pub device: Duration,
     pub estimate: Estimate,
-    /// Bytes that are not on the device yet, and will stay there: they are moved once.
+    /// Bytes that are not on the device yet, but are moved once and stay there.
     pub kept_bytes: u64,
 }
 
-/// Of a program of so many pipelines that reads `reads` stored bytes, by `threads` of a processor that does `cpu_rate` of
-/// them a second with each.
+/// Returns the cost of a program of `pipelines` pipelines that reads `reads` stored bytes, with
+/// `threads` threads that process `cpu_rate` bytes per second each.
 pub(super) fn of(
     estimate: &Estimate,
     rates: &Rates,
@@ -47,8 +48,8 @@ pub(super) fn of(
     Cost { cpu: on_cpu(reads, cpu_rate, threads), device: duration(device), estimate: *estimate, kept_bytes: 0 }
 }
 
-/// Of several devices that run parts of it at once, as each would take: as long as the last of them, and then it is put together.
-/// What is moved to them goes by ways of their own.
+/// Returns the cost on several devices that each run a part: the time of the slowest, and the
+/// merge. Each device has its own bus.
 pub(super) fn together(each: &[Cost], estimate: &Estimate) -> Cost {
     let last = each.iter().map(|cost| cost.device).max().unwrap_or(Duration::MAX);
     let joining = JOINING * u32::try_from(each.len()).unwrap_or(u32::MAX);
@@ -57,12 +58,12 @@ pub(super) fn together(each: &[Cost], estimate: &Estimate) -> Cost {
     Cost { cpu, device: last.saturating_add(joining), estimate: *estimate, kept_bytes }
 }
 
-/// What so many stored bytes take so many threads of the CPU.
+/// Returns the time of `threads` threads of the CPU for `reads` stored bytes.
 pub(super) fn on_cpu(reads: u64, cpu_rate: f64, threads: usize) -> Duration {
     duration(seconds(reads, cpu_rate * threads.max(1) as f64))
 }
 
-/// At a rate of nothing, nothing is ever done.
+/// Returns the time in seconds; `f64::MAX` at rate 0.
 fn seconds(bytes: u64, rate: f64) -> f64 {
     if rate > 0.0 { bytes as f64 / rate } else { f64::MAX }
 }
@@ -93,11 +94,11 @@ mod tests {
         for (bytes, resident, to_compile, is_device) in [
             (10 << 30, 10 << 30, 0, true),
             (10 << 30, 10 << 30, 4, true),
-            // Over the bus it comes no faster than the processor deals with it.
+            // The bus delivers no faster than the processor processes.
             (10 << 30, 0, 0, false),
             (1 << 20, 1 << 20, 0, false),
             (1 << 30, 1 << 30, 0, true),
-            // A kernel that nobody has is worth it for large queries only.
+            // Compiling a kernel only pays for large queries.
             (1 << 30, 1 << 30, 2, false),
         ] {
             let cost = cost(bytes, resident, to_compile);

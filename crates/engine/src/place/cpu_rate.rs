@@ -1,5 +1,5 @@
-//! How many stored bytes a second a thread of this processor deals with in a pipeline: measured with one that filters and
-//! sums packed columns, as most of what a scan of a fact table does.
+//! Measures the number of stored bytes per second that a thread processes in a pipeline. The
+//! pipeline filters and sums packed columns, as most scans of a fact table do.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,22 +13,22 @@ use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions,
 
 use crate::Result;
 
-/// Rows: some milliseconds of work.
+/// The number of rows: some milliseconds of work.
 const ROWS: i64 = 1 << 18;
-/// The first run reads and verifies the blocks.
+/// The number of runs. The first one reads and verifies the blocks.
 const RUNS: usize = 3;
-/// If it cannot be measured.
+/// The rate in bytes per second if it cannot be measured.
 const GUESS: f64 = 2e9;
 
-/// Measures it.
+/// Returns the measured rate in bytes per second.
 pub(super) fn measured() -> f64 {
-    // Whatever goes wrong here goes wrong in a guess.
+    // Any error leads to the default.
     measure().ok().filter(|rate| rate.is_finite() && *rate > 0.0).unwrap_or(GUESS)
 }
 
 fn measure() -> Result<f64> {
     let ledger = Arc::new(Ledger::default());
-    // Widths as of a fact table's: a day, a price, a discount.
+    // Widths as in a fact table: a day, a price, a discount.
     let column = |modulus: i64, factor: i64| -> ArrayRef {
         Arc::new((0..ROWS).map(|row| row * factor % modulus).collect::<Int64Array>())
     };
@@ -55,7 +55,7 @@ fn measure() -> Result<f64> {
     Ok(bytes as f64 / best)
 }
 
-/// `SELECT sum(price * discount) WHERE day < 365 * 4`
+/// Returns the program of `SELECT sum(price * discount) WHERE day < 365 * 4`.
 fn program() -> Program {
     let [day, price, discount] = [0, 1, 2].map(Expr::Register);
     let days = Expr::Literal(Value::Int(365 * 4));

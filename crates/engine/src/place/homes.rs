@@ -1,12 +1,12 @@
-//! `residence`, as a table has it: the devices in whose memory its segments are to be.
+//! Parses `residence`, the devices whose memory holds a table's segments.
 //!
 //! ```text
-//! cuda:0                                 all of them in the memory of one
-//! cuda:0,cuda:1                          divided among two, each segment in that of one of them
-//! y1997=cuda:1; y1998=cuda:1; cuda:0     those of two partitions on the second, all others on the first
-//! y1998=cuda:0                           those of others are on none
+//! cuda:0                                 all segments on one device
+//! cuda:0,cuda:1                          divided among two, each segment on one of them
+//! y1997=cuda:1; y1998=cuda:1; cuda:0     two partitions on the second, all others on the first
+//! y1998=cuda:0                           one partition on a device, the others on none
 //! ```
-//! The catalog has this text, as it is written back here: devices in their order, each once.
+//! The catalog stores this text in canonical form: devices in order, each once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,14 +22,14 @@ use crate::{Error, ErrorKind, Result};
 /// Devices for segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Homes {
-    /// Of partitions that have some of their own.
+    /// Devices of partitions that name their own.
     partitions: Vec<(String, Vec<String>)>,
-    /// Of all others.
+    /// Devices of all other partitions.
     others: Vec<String>,
 }
 
 impl Homes {
-    /// As somebody has written it.
+    /// Parses a residence from user input.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`].
@@ -54,12 +54,13 @@ impl Homes {
         }
     }
 
-    /// Those of a table. What cannot be read, for it was written by another version, is none.
+    /// Returns the devices of a table. A residence that another version wrote and that cannot be
+    /// parsed counts as none.
     pub fn of(table: &TableEntry) -> Option<Self> {
         Self::parse(table.residence.as_deref()?).ok()
     }
 
-    /// Whether a table has all partitions that they name.
+    /// Checks that a table has all partitions that they name.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`].
@@ -73,19 +74,19 @@ impl Homes {
         })
     }
 
-    /// The devices of a partition's segments; none, if they belong nowhere.
+    /// Returns the devices of a partition's segments; empty for none.
     pub fn of_partition(&self, name: Option<&str>) -> &[String] {
         let own = name.and_then(|name| self.partitions.iter().find(|(known, _)| known == name));
         own.map_or(&self.others, |(_, devices)| devices)
     }
 
-    /// All devices that there are.
+    /// Returns all devices that it names.
     pub fn all(&self) -> BTreeSet<&str> {
         let own = self.partitions.iter().flat_map(|(_, devices)| devices);
         own.chain(&self.others).map(String::as_str).collect()
     }
 
-    /// Each choice of devices once.
+    /// Returns each distinct set of devices.
     pub fn choices(&self) -> Vec<&[String]> {
         let mut choices: Vec<&[String]> = Vec::new();
         for devices in self.partitions.iter().map(|(_, devices)| devices).chain([&self.others]) {
@@ -110,7 +111,7 @@ fn invalid(message: String) -> Error {
         .with_hint("one is called 'cuda:0', several 'cuda:0,cuda:1', and of partitions 'y1997=cuda:0; y1998=cuda:1'")
 }
 
-/// Names of devices, each once, in their order.
+/// Returns the names of devices in order, each once.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`].
@@ -122,8 +123,8 @@ pub(crate) fn device_names(text: &str) -> Result<Vec<String>> {
     Ok(numbers.into_iter().map(|number| format!("cuda:{number}")).collect())
 }
 
-/// Of each segment of a list where it had better be read, given the partition of a block by its place there. Nothing, if it is
-/// all one.
+/// Returns the preferred devices of each segment of a list. `partition_of` returns the partition of
+/// the block at a position of the list. Returns an empty vector if the table has no residence.
 pub(crate) fn sites(
     table: &TableEntry,
     blocks: &BlockList,
@@ -139,7 +140,7 @@ pub(crate) fn sites(
     sites
 }
 
-/// Whether what belongs on these devices belongs on this one, or on some of those that it is made of.
+/// Returns whether segments of these devices belong on this backend, or on some of its parts.
 pub(crate) fn belongs_on(devices: &[String], backend: &dyn Backend) -> bool {
     let is_it = |name: &String| match backend.parts() {
         [] => backend.name() == name,

@@ -1,19 +1,20 @@
-//! Where a fused subtree runs: on the CPU, or on a device that was registered with the database.
+//! Places a fused subtree on the CPU, or on a device that was registered with the database.
 //!
-//! 1. With `gpu.mode = 'off'`, or where no devices were registered, nothing is asked.
-//! 2. What reads fewer stored bytes than `gpu.min_bytes`, or so few that no device could gain anything, stays on the CPU:
-//!    no device is looked for on its account.
-//! 3. The first query does not wait until devices are found and measured, which may take seconds, if the CPU is done before:
-//!    they are looked for beside it.
-//! 4. Each device that may be used looks at the program. One that has no code for it says why.
-//! 5. Of the others the one is taken that has most of the columns in its memory; or all of them together ([`spread`]), each with a
-//!    part of what the last pipeline reads, if that is estimated to take less time, or `gpu.spread` is 'on'. They run the program
-//!    if `gpu.mode` is 'require', or if they are estimated to take less time than the CPU.
+//! 1. With `gpu.mode = 'off'`, or without registered devices, it stays on the CPU.
+//! 2. A subtree that reads fewer stored bytes than `gpu.min_bytes`, or too few to gain anything,
+//!    stays on the CPU without detecting devices.
+//! 3. Detecting and measuring devices may take seconds. If the CPU is estimated to finish before,
+//!    the first query runs there, and the devices are detected concurrently.
+//! 4. Each permitted device checks the program. One that cannot run it returns the reason.
+//! 5. Among the others, the device with most of the columns in memory is chosen. All of them
+//!    together ([`spread`]), each with a part of the last pipeline's input, are chosen if they are
+//!    estimated to be faster, or if `gpu.spread` is 'on'. They run the program if `gpu.mode` is
+//!    'require', or if they are estimated to be faster than the CPU.
 //!
 //! [`spread`]: onehop_pipeline::spread
 //!
-//! That something is cheaper on the CPU is no fallback and nobody is told but EXPLAIN. That a device which would have been
-//! used refuses is one, and is treated as `exec.fallback` says: one that would have been used had it not refused.
+//! A program that is cheaper on the CPU is no fallback, and only EXPLAIN shows it. If a device
+//! refuses a program that it would have been used for, `exec.fallback` applies.
 
 mod cost;
 mod cpu_rate;
@@ -39,38 +40,39 @@ use crate::settings::{DeviceNames, Fallback, GpuMode, GpuSpread, Settings};
 use crate::units::{bytes, time};
 use crate::{Error, ErrorKind, Result};
 
-/// With `gpu.min_bytes = 'auto'`: before a device has begun, the CPU is done with these.
+/// The minimum with `gpu.min_bytes = 'auto'`: the CPU finishes with fewer bytes before a device has
+/// begun.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// Who is done so soon does not wait for devices that nobody has looked for yet.
+/// A query that is estimated to be faster than this does not wait for the detection of devices.
 const WORTH_WAITING: Duration = Duration::from_secs(2);
 
-/// What all sessions of a database know of devices.
+/// The devices that all sessions of a database share.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     devices: OnceLock<Arc<dyn Devices>>,
-    /// Who is looking for them, or has looked.
+    /// The thread that detects them, or has done so.
     looking: Mutex<Option<JoinHandle<()>>>,
-    /// Stored bytes a second that a thread of a pipeline deals with.
+    /// Stored bytes per second that a thread of a pipeline processes.
     cpu_rate: OnceLock<f64>,
-    /// The directory that segments are in, and the NUMA node of its disk, once somebody has asked.
+    /// The directory of the segments, and the NUMA node of its disk, computed on demand.
     storage: OnceLock<PathBuf>,
     storage_node: OnceLock<Option<u32>>,
 }
 
 impl Known {
-    /// Makes devices known; those that were first stay.
+    /// Registers devices. The first registration wins.
     pub fn register(&self, devices: Arc<dyn Devices>) {
-        // Two sets of devices would each believe to have the memory for itself.
+        // Two sets of devices would each claim the whole memory.
         let _ = self.devices.set(devices);
     }
 
-    /// Devices, if any were registered.
+    /// Returns the devices, if any were registered.
     pub fn devices(&self) -> Option<&Arc<dyn Devices>> {
         self.devices.get()
     }
 
-    /// Looks for devices and measures them on a thread of its own, once.
+    /// Detects and measures devices on a thread of its own, once.
     fn look(&self, devices: &Arc<dyn Devices>) {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if looking.is_some() {
@@ -78,15 +80,15 @@ impl Known {
         }
         let devices = Arc::clone(devices);
         let look = move || {
-            // Who wants to know what is wrong asks again.
+            // A later query reports the error.
             let all = devices.all().map_or(&[][..], |all| all);
             all.iter().for_each(|backend| drop(backend.rates()));
         };
-        // Without a thread it is tried again by the next query.
+        // If the thread cannot be started, the next query retries.
         *looking = std::thread::Builder::new().name("onehop-devices".into()).spawn(look).ok();
     }
 
-    /// Says where segments are, if that is a directory of this machine.
+    /// Sets the directory of the segments, if it is on this machine.
     pub fn stores_in(&self, directory: &Path) {
         // A database has one.
         let _ = self.storage.set(directory.to_path_buf());
@@ -107,13 +109,13 @@ impl Drop for Known {
         if self.devices.get().is_some_and(|devices| devices.are_waited_for())
             && let Some(thread) = looking
         {
-            // What it has found out is nobody's any more.
+            // Its result is not needed any more.
             let _ = thread.join();
         }
     }
 }
 
-/// What of a session's settings and its database decides where something runs.
+/// The settings of a session and the devices of its database that determine the placement.
 #[derive(Clone, Debug)]
 pub(crate) struct Placing {
     pub known: Arc<Known>,
@@ -127,13 +129,13 @@ pub(crate) struct Placing {
 }
 
 impl Placing {
-    /// Whether anything might run on a device: there are some, or it is required.
+    /// Returns whether anything might run on a device: there are some, or one is required.
     pub fn may_use_devices(&self) -> bool {
         let is_likely = || self.known.devices().is_some_and(|devices| devices.are_likely());
         self.mode == GpuMode::Require || self.mode == GpuMode::Auto && is_likely()
     }
 
-    /// Whether both are of one database and of the same settings.
+    /// Returns whether both have the same database and settings.
     pub fn places_as(&self, other: &Self) -> bool {
         let Self { known, mode, names, spread, memory, residence, path, min_bytes } = self;
         Arc::ptr_eq(known, &other.known)
@@ -141,6 +143,7 @@ impl Placing {
             && (residence, path, min_bytes) == (&other.residence, &other.path, &other.min_bytes)
     }
 
+    /// Creates it from a session's settings.
     pub fn new(known: &Arc<Known>, settings: &Settings) -> Self {
         Self {
             known: Arc::clone(known),
@@ -155,16 +158,16 @@ impl Placing {
     }
 }
 
-/// Where a subtree runs, and why.
+/// The placement of a subtree, and the reason for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placement {
-    /// The device; without one it is the CPU.
+    /// The device; `None` for the CPU.
     pub device: Option<Placed>,
-    /// Why, if anybody asked.
+    /// The reason, if devices were considered.
     pub why: Option<String>,
-    /// What it was estimated to take.
+    /// The estimated cost.
     pub cost: Option<Cost>,
-    /// Why a device that would have been used is not.
+    /// The reason why a device that would have been used is not.
     pub refused: Option<String>,
 }
 
@@ -181,28 +184,29 @@ impl Placement {
         Self { why: Some(why.into()), ..Self::default() }
     }
 
+    /// Creates a placement on the CPU, because a device refused.
     pub fn refused(why: String) -> Self {
         Self { why: Some(why.clone()), refused: Some(why), ..Self::default() }
     }
 }
 
-/// A device that takes a program.
+/// A device that can run a program.
 #[derive(Clone)]
 struct Candidate {
     placed: Placed,
     estimate: Estimate,
-    /// Stored bytes that are not there yet, and are going to stay once they are.
+    /// Stored bytes that are not there yet, and will stay once they are.
     kept_bytes: u64,
 }
 
 impl Candidate {
-    /// Bytes that no later query will have to move.
+    /// Returns the bytes that no later query has to move.
     fn near_bytes(&self) -> u64 {
         self.estimate.resident_bytes + self.kept_bytes
     }
 }
 
-/// What belongs on a device and is not there yet.
+/// Returns the bytes that belong on a device and are not there yet.
 fn kept_bytes(backend: &dyn Backend, hints: &Hints) -> u64 {
     let Some(residency) = backend.residency() else { return 0 };
     let missing = |(stored, sites): (&Option<Stored>, &Vec<Site>)| {
@@ -212,7 +216,7 @@ fn kept_bytes(backend: &dyn Backend, hints: &Hints) -> u64 {
     hints.stored.iter().zip(&hints.sites).map(missing).sum()
 }
 
-/// Those segments of a source that belong on a device.
+/// Returns the segments of a source that belong on a device.
 fn belonging(stored: &Stored, sites: &[Site], backend: &dyn Backend) -> Option<Stored> {
     let belongs = |site: &Site| homes::belongs_on(&site.devices, backend);
     if !sites.iter().any(belongs) {
@@ -229,7 +233,7 @@ fn belonging(stored: &Stored, sites: &[Site], backend: &dyn Backend) -> Option<S
     Some(Stored { blocks: Arc::new(blocks), columns: stored.columns.clone() })
 }
 
-/// Says which node the disk of all segments is attached to.
+/// Adds the NUMA node of the disk of all segments.
 fn with_node(mut sites: Vec<Vec<Site>>, stored: &[Option<Stored>], node: Option<u32>) -> Vec<Vec<Site>> {
     let Some(node) = node else { return sites };
     for (sites, stored) in sites.iter_mut().zip(stored) {
@@ -240,17 +244,17 @@ fn with_node(mut sites: Vec<Vec<Site>>, stored: &[Option<Stored>], node: Option<
     sites
 }
 
-/// What a program reads.
+/// The data that a program reads.
 pub(crate) struct Read {
-    /// Of each source, where it is stored.
+    /// The stored blocks of each source.
     pub stored: Vec<Option<Stored>>,
-    /// Of each source, where its segments belong, if anybody said so.
+    /// The preferred devices of each source's segments, if there are any.
     pub sites: Vec<Vec<Site>>,
-    /// What of it is not as segments have it: no device reads that.
+    /// A description of the fresh and deleted rows, which no device reads.
     pub changed: Option<String>,
 }
 
-/// Decides. `threads` is how many threads the CPU would use.
+/// Places a program. `threads` is the number of threads that the CPU would use.
 pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, threads: usize) -> Placement {
     let Read { stored, sites, changed } = read;
     let Some(devices) = placing.known.devices() else {
@@ -278,7 +282,7 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
     }
     let all = match devices.all() {
         Ok(all) => all,
-        // Nobody who has no GPU wants to be told so by every query.
+        // Without a requirement, a missing GPU is not reported by each query.
         Err(_) if !is_required => return Placement::default(),
         Err(why) => return Placement::refused(why),
     };
@@ -300,7 +304,7 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
                 takers.push(Arc::clone(backend));
                 let placed = Placed { backend: Arc::clone(backend), prepared, hints: Arc::clone(&hints) };
                 let candidate = Candidate { placed, estimate, kept_bytes };
-                // The first of equals: devices are in an order.
+                // Ties go to the first, since devices are ordered.
                 if best.as_ref().is_none_or(|best| best.near_bytes() < candidate.near_bytes()) {
                     best = Some(candidate);
                 }
@@ -318,7 +322,7 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
         }
         (None, Some((_, why))) if is_required => Placement::refused(why),
         (None, Some((backend, why))) => {
-            // Where it would not have been used anyway, nothing is lost.
+            // If it would not have been used anyway, this is no fallback.
             let resident =
                 |stored: &Stored| backend.residency().map_or(0, |residency| residency.resident_bytes(stored));
             let resident_bytes = hints.stored.iter().flatten().map(resident).sum();
@@ -334,34 +338,35 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
     }
 }
 
-/// What is placed.
+/// The program to be placed.
 struct Subject<'a> {
     placing: &'a Placing,
     execution: &'a Execution,
     /// Stored bytes.
     reads: u64,
-    /// That the CPU would use.
+    /// The number of threads that the CPU would use.
     threads: usize,
 }
 
-/// Several devices, each with a part of the program; or why they have none, if somebody wants to know.
+/// Several devices, each with a part of the program; or the reason why not, if `gpu.spread` is
+/// 'on'.
 enum Together {
     Placed(Placed, Cost),
     Not(Option<String>),
 }
 
 impl Subject<'_> {
-    /// What a device will take.
+    /// Returns the cost on a device.
     fn cost(&self, candidate: &Candidate, rates: &Rates) -> Cost {
         let Candidate { estimate, kept_bytes, .. } = candidate;
-        // What stays is moved once for all queries, and is in no query's account.
+        // Bytes that stay are moved once for all queries, so they are not charged to this one.
         let near = Estimate { resident_bytes: candidate.near_bytes().min(estimate.read_bytes), ..*estimate };
         let (pipelines, cpu_rate) = (self.execution.pipelines(), self.placing.known.cpu_rate());
         let cost = cost::of(&near, rates, pipelines, self.reads, cpu_rate, self.threads);
         Cost { estimate: *estimate, kept_bytes: *kept_bytes, ..cost }
     }
 
-    /// All devices that take it, together.
+    /// Divides the program among all devices that can run it.
     fn spread(&self, takers: Vec<Arc<dyn Backend>>, hints: &Arc<Hints>) -> Together {
         if self.placing.spread == GpuSpread::Off || takers.len() < 2 {
             return Together::Not(None);
@@ -382,7 +387,8 @@ impl Subject<'_> {
         let all = program.estimate();
         let cost = |share: &ShareProgram| {
             let estimate = share.estimate();
-            // What is going to stay is a part of what each of them lacks.
+            // The bytes that will stay are divided in proportion to the bytes that each device
+            // lacks.
             let part = missing(&estimate) as f64 / missing(&all).max(1) as f64;
             let kept_bytes = (kept as f64 * part) as u64;
             let placed = Placed::new(share.backend(), share.prepared(), hints);
@@ -392,7 +398,7 @@ impl Subject<'_> {
         match each {
             Ok(each) => {
                 let cost = cost::together(&each, &all);
-                // Those that have no part are not told of.
+                // Devices without a part are not reported.
                 let parts = program.shares().iter().map(|share| Arc::clone(share.backend())).collect();
                 let backend: Arc<dyn Backend> = Arc::new(Spread::new(parts));
                 let prepared: Arc<dyn Prepared> = Arc::new(program);
@@ -402,11 +408,11 @@ impl Subject<'_> {
         }
     }
 
-    /// One device, several or the CPU, by time.
+    /// Chooses one device, several or the CPU, by estimated time.
     fn weigh(&self, best: Candidate, together: Together) -> Placement {
         let rates = match best.placed.backend.rates() {
             Ok(rates) => rates,
-            // Who cannot even measure it would not get an answer from it.
+            // A device that cannot be measured would not return an answer either.
             Err(e) => return Placement::refused(e.to_string()),
         };
         let alone = self.cost(&best, &rates);
@@ -431,10 +437,10 @@ impl Subject<'_> {
     }
 }
 
-/// Tells of a device that is not used although it should have been.
+/// Reports a device that is not used although it should have been.
 ///
 /// # Errors
-/// [`ErrorKind::Unmet`] if that was required and nothing else will do.
+/// [`ErrorKind::Unmet`] if a device is required and `exec.fallback` is 'error'.
 pub(crate) fn report(placement: &Placement, mode: GpuMode, fallback: Fallback, query: Option<&Query>) -> Result<()> {
     let Some(why) = &placement.refused else { return Ok(()) };
     match (fallback, mode, query) {
@@ -447,7 +453,7 @@ pub(crate) fn report(placement: &Placement, mode: GpuMode, fallback: Fallback, q
     }
 }
 
-/// The error of a session that wants nothing but a device.
+/// Returns the error of a session that requires a device.
 fn unmet(why: &str) -> Error {
     Error::new(ErrorKind::Unmet, format!("a GPU is required, and {why}"))
         .with_hint("SET gpu.mode = 'auto' or exec.fallback = 'warn' lets the CPU do what the GPU cannot")
@@ -458,13 +464,13 @@ impl Placed {
         Self { backend: Arc::clone(backend), prepared: Arc::clone(prepared), hints: Arc::clone(hints) }
     }
 
-    /// The same of one of the devices that it is made of.
+    /// Returns the copy rate of one of the devices of several.
     pub fn copy_rate_of(&self, name: &str) -> Option<f64> {
         let part = self.backend.parts().iter().find(|part| part.name() == name)?;
         part.rates().ok().map(|rates| rates.copy_bytes_per_sec)
     }
 
-    /// What the devices are called.
+    /// Returns the names of the devices.
     pub fn names(&self) -> Vec<&str> {
         match self.backend.parts() {
             [] => vec![self.backend.name()],
@@ -472,7 +478,8 @@ impl Placed {
         }
     }
 
-    /// Bytes a second that the device copies in its memory, if it can be measured: no kernel is faster.
+    /// Returns the rate at which the device copies within its memory, in bytes per second, if it
+    /// can be measured. No kernel is faster.
     pub fn copy_rate(&self) -> Option<f64> {
         self.backend.rates().ok().map(|Rates { copy_bytes_per_sec, .. }| copy_bytes_per_sec)
     }

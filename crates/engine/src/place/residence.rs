@@ -1,8 +1,11 @@
-//! Tables in the memory of devices, of one or divided among several: `residence` in the catalog is a wish that is carried out when rows are committed, or when a
-//! device first runs a query over them; LOAD TABLE and EVICT TABLE are about this process alone.
+//! Loads tables into the memory of one device, or of several that share them.
 //!
-//! Nothing here changes what a table is. A column that cannot be resident, for want of memory or of a device, is read from
-//! storage like any other; after a commit that is a notice and never an error, for the rows are there.
+//! `residence` in the catalog is applied when rows are committed, or when a device first runs a
+//! query over them. LOAD TABLE and EVICT TABLE affect only this process.
+//!
+//! Residence never changes a table's contents. A column that cannot be resident, for lack of memory
+//! or of a device, is read from storage like any other. After a commit this is a notice and never
+//! an error, since the rows are committed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,18 +22,18 @@ use crate::settings::GpuMode;
 use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Result};
 
-/// What loading a table came to.
+/// The result of loading a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadedTable {
     pub loaded: Loaded,
-    /// Columns that no device can have, and why.
+    /// Columns that no device can hold, and the reasons.
     pub left_out: Vec<String>,
 }
 
-/// Devices by their names, as a table's `residence` has them: one of them, or several as one.
+/// Returns the devices of a `residence` by name: a single one, or several as one backend.
 ///
 /// # Errors
-/// [`ErrorKind::Unmet`] if one of them is not there, or must not be used.
+/// [`ErrorKind::Unmet`] if one of them is missing, or not permitted.
 pub(crate) fn device(placing: &Placing, names: &[String]) -> Result<Arc<dyn Backend>> {
     let each: Vec<&Arc<dyn Backend>> = names.iter().map(|name| one(placing, name)).collect::<Result<_>>()?;
     Ok(match each.as_slice() {
@@ -59,17 +62,17 @@ fn one<'a>(placing: &'a Placing, name: &str) -> Result<&'a Arc<dyn Backend>> {
     })
 }
 
-/// Columns of a table, of all of its segments or of those that belong on some devices.
+/// Columns of a table, in all of its segments or in those that belong on some devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub table: &'a Table,
     pub columns: &'a [usize],
-    /// All of them, or those that belong there.
+    /// The devices whose segments are wanted; `None` for all segments.
     pub home: Option<&'a [String]>,
 }
 
 impl Wanted<'_> {
-    /// All of their blocks.
+    /// Returns all blocks of these segments.
     pub fn stored(&self, columns: &[usize]) -> Result<Stored> {
         let entry = &self.table.entry;
         let homes = self.home.and_then(|_| Homes::of(entry));
@@ -91,7 +94,7 @@ impl Wanted<'_> {
 /// Loads columns of a table, to stay. Blocks until that is done.
 ///
 /// # Errors
-/// Those of the storage and of the device; what was loaded before stays.
+/// The errors of the storage and of the device. Columns that were loaded before stay.
 pub(crate) fn load(
     placing: &Placing,
     cache: &Arc<BlockCache>,
@@ -106,7 +109,7 @@ pub(crate) fn load(
         return Err(Error::new(ErrorKind::Unmet, format!("{} keeps nothing in its memory", backend.name())));
     };
     let ledgers = [Arc::clone(query.shared_ledger())];
-    // Nothing is put together.
+    // Nothing is merged.
     let budget = Budget::from(0);
     let control = Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| (), budget: &budget };
     for column in columns {
@@ -139,7 +142,7 @@ pub(crate) fn load(
     Ok(done)
 }
 
-/// Lets columns of a table go; the bytes that they took.
+/// Evicts columns of a table. Returns the bytes that are freed.
 pub(crate) fn evict(table: &Table, columns: &[usize], backends: &[Arc<dyn Backend>]) -> u64 {
     let open = table.segments.iter().filter_map(|file| file.opened());
     let keys: Vec<(SegmentKey, usize)> =
@@ -147,7 +150,7 @@ pub(crate) fn evict(table: &Table, columns: &[usize], backends: &[Arc<dyn Backen
     backends.iter().filter_map(|backend| backend.residency()).map(|residency| residency.evict(&keys)).sum()
 }
 
-/// Makes a table resident that is to be; what keeps it from that is said. Blocks until it is done.
+/// Loads a table with a residence, and reports an error as a notice. Blocks until it is done.
 pub(crate) fn follow(placing: &Placing, cache: &Arc<BlockCache>, table: &Table, query: &Query, cancelled: &AtomicBool) {
     let Some(homes) = Homes::of(&table.entry).filter(|_| placing.mode != GpuMode::Off) else { return };
     let columns: Vec<usize> = (0..table.schema.fields().len()).collect();

@@ -1,9 +1,10 @@
-//! One statement from text to its last row: what came out, how far it is, what it moved.
+//! One statement from text to its last row: its result, its progress and its data movement.
 //!
-//! Planning, and the stream that rows come from, are tasks of their own: whoever waits for them can do something else
-//! at any time, and drop them, however long a plan or an operator does not let go of its thread. A task that panics,
-//! as the readers of other people's formats do over damaged files, is an error of its statement and of nothing else.
-//! Rows are handed over one batch at a time, so that a slow reader slows the query down instead of filling memory.
+//! Planning, and the stream of rows, are tasks of their own. A caller that waits for them can do
+//! something else at any time, and drop them, however long a plan or an operator occupies its
+//! thread. A task that panics, as readers of foreign formats do on damaged files, is an error of
+//! its statement only. Rows are passed one batch at a time, so that a slow reader slows the query
+//! down instead of filling memory.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -34,39 +35,42 @@ mod observer;
 pub use self::observer::Observer;
 pub(crate) use self::observer::Observers;
 
-/// Batches that wait for a reader, beside the one that is being made.
+/// The number of batches that wait for a reader, besides the one being computed.
 const BATCHES_AHEAD: usize = 1;
 
-/// Stack for planning. Trees of the depth that is allowed, merged some dozens of times, are cloned, compared and
-/// dropped on it.
+/// The stack for planning. Planning clones, compares and drops trees of the permitted depth, merged
+/// some dozens of times.
 const PLANNING_STACK_BYTES: usize = 128 << 20;
 
-/// Stack for the threads of a runtime that statements run on. A statement that finds less gets one of its own to be planned on,
-/// and gives it back: some tenths of a millisecond, most of them for telling all processors that it is gone. What of a stack is
-/// not touched is no memory.
+/// The stack for threads of a runtime that runs statements. A statement that finds less is planned
+/// on a stack of its own, which it frees afterwards. That takes some tenths of a millisecond, most
+/// of it for telling all processors that the stack is gone. Untouched pages of a stack use no
+/// memory.
 pub const STACK_BYTES: usize = PLANNING_STACK_BYTES + (4 << 20);
 
-/// How far a statement is, in rows: rows that scans and loads have dealt with, of those that they will.
+/// The progress of a statement in rows: the rows that scans and loads have processed, and their
+/// total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Rows done.
     pub done: u64,
-    /// Rows in all; 0 when nobody knows.
+    /// Rows in all; 0 if unknown.
     pub total: u64,
 }
 
-/// An effect of a statement outside of the database, or on the settings of the process.
+/// An effect of a statement outside the database, or on the settings of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// The statement's tag, such as `COPY FROM`.
     pub tag: &'static str,
-    /// The path, or the name.
+    /// The path or the name.
     pub target: String,
-    /// The table that a file is copied from or to, if it is one.
+    /// The table that a file is copied from or to, if any.
     pub table: Option<String>,
 }
 
-/// A running or finished statement, as seen from beside it. Shared; all methods may be called from any thread.
+/// A running or finished statement, as seen by observers. It is shared; all methods may be called
+/// from any thread.
 #[derive(Debug)]
 pub struct Query {
     id: u64,
@@ -76,7 +80,7 @@ pub struct Query {
     started: Instant,
     limits: Limits,
     account: Arc<Account>,
-    /// Of its work, until its end is known.
+    /// The scope of its work, until its end is known.
     scope: Mutex<Option<Scope>>,
     ended: OnceLock<Ended>,
     rows: AtomicU64,
@@ -86,34 +90,34 @@ pub struct Query {
     total: AtomicU64,
     ledger: Arc<Ledger>,
     is_cancelled: AtomicBool,
-    /// Somebody wants to know how many rows each step has seen.
+    /// True if devices count the rows of each step.
     counts_steps: AtomicBool,
-    /// Files of other formats that it reads, by the paths it was given.
+    /// Files of other formats that it reads, by the paths in the statement.
     files: Mutex<Vec<String>>,
     notices: Mutex<Vec<String>>,
-    /// Of its plan, if somebody watches.
+    /// The state of its plan, if plans are watched.
     watched: Option<Watched>,
-    /// What it sees of other databases, until it is over.
+    /// Its views of other databases, until it is over.
     views: Mutex<Vec<Arc<View>>>,
-    /// Its action outside of the database.
+    /// Its action outside the database.
     action: OnceLock<Action>,
-    /// Who is told that it is over.
+    /// The observer that is told of its end.
     observer: Option<Weak<dyn Observer>>,
 }
 
-/// What became of a statement's plan.
+/// The outcome of lowering a statement's plans.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowering {
-    /// Subtrees that run as fused pipelines.
+    /// The number of subtrees that run as fused pipelines.
     pub fused: u64,
     pub refused: Vec<Refusal>,
-    /// Devices that ran some of these.
+    /// The devices that ran some of these.
     pub devices: Vec<String>,
-    /// How many of these they ran.
+    /// The number of these that ran on devices.
     pub on_devices: u64,
 }
 
-/// What ran a statement's pipelines.
+/// The processors that ran a statement's pipelines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// The CPU alone.
@@ -126,7 +130,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The word for it in `onehop_queries`.
+    /// Returns the word for it in `onehop_queries`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -136,21 +140,21 @@ impl Engine {
     }
 }
 
-/// Where a statement is.
+/// The state of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryState {
     /// It is being planned, or its rows are being read.
     Running,
-    /// All of it was done.
+    /// It completed.
     Done,
     /// It ended in an error.
     Failed,
-    /// Nobody waited for the rest of it.
+    /// Its client stopped waiting for it.
     Cancelled,
 }
 
 impl QueryState {
-    /// The word for it in `onehop_queries`.
+    /// Returns the word for it in `onehop_queries`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -161,7 +165,7 @@ impl QueryState {
     }
 }
 
-/// How a statement ended.
+/// The end of a statement.
 #[derive(Debug)]
 struct Ended {
     state: QueryState,
@@ -169,23 +173,24 @@ struct Ended {
     error: Option<String>,
 }
 
-/// Of a statement's text so many bytes are kept, at most.
+/// The maximum number of bytes that are kept of a statement's text.
 const KEPT_TEXT_BYTES: usize = 4096;
 
 impl Query {
-    /// A statement that begins now, within limits.
+    /// Starts a statement within limits.
     pub(crate) fn start(id: u64, session: u64, text: &str, limits: Limits) -> Arc<Self> {
         Arc::new(Self::new(id, session, text, limits, Arc::default()))
     }
 
-    /// None: what a session has run before its first statement.
+    /// Returns the placeholder that a session has before its first statement.
     pub(crate) fn none(session: u64) -> Arc<Self> {
         let none = Self::new(0, session, "", Limits::default(), Arc::default());
         none.end(QueryState::Done, None);
         Arc::new(none)
     }
 
-    /// The same, whose ledger is below another one, whose plan is kept if somebody watches, and whose end somebody is told.
+    /// Starts a statement with a ledger below another one. Its plan is kept if plans are watched,
+    /// and the observer is told of its end.
     pub(crate) fn start_below(
         ledger: &Arc<Ledger>,
         (node_of, observer): (Option<NodeOf>, Option<Weak<dyn Observer>>),
@@ -228,43 +233,46 @@ impl Query {
         }
     }
 
-    /// What it may take.
+    /// Returns its limits.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What it takes.
+    /// Returns the account of its resources.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// The scope of its work; of no statement once its end is known.
+    /// Returns the scope of its work, or the scope of no statement once its end is known.
     pub(crate) fn scope(&self) -> Scope {
         self.scope.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
     }
 
-    /// The error that it ends in, if it was stopped.
+    /// Returns the error that it ends in, if it was stopped.
     pub(crate) fn stopped(&self) -> Option<Error> {
         self.account.reason().map(|reason| self.limits.error(reason))
     }
 
-    /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
+    /// Cancels it, since its client no longer waits. Work that cannot be stopped from outside polls
+    /// this flag.
     pub(crate) fn cancel(&self) {
         let state = if self.try_stop() { QueryState::Cancelled } else { QueryState::Done };
         self.is_cancelled.store(true, Relaxed);
         self.end(state, None);
     }
 
-    /// Sees to it that it changes nothing any more; `false` if its changes are being committed: it ends as it would have then,
-    /// soon, and who told it to stop has to hear that they are there.
+    /// Stops it, so that it changes nothing more. Returns `false` if its changes are being
+    /// committed: then it ends soon as it would have anyway, and the caller must report the changes
+    /// as made.
     pub fn try_stop(&self) -> bool {
         self.account.cancel()
     }
 
-    /// Its changes are about to be committed: nobody stops it from now on.
+    /// Marks its changes as about to be committed. It cannot be stopped from now on.
     ///
     /// # Errors
-    /// It was stopped before: [`ErrorKind::Cancelled`], [`ErrorKind::Timeout`] or [`ErrorKind::Resources`].
+    /// [`ErrorKind::Cancelled`], [`ErrorKind::Timeout`] or [`ErrorKind::Resources`] if it was
+    /// stopped before.
     pub(crate) fn settle(&self) -> Result<()> {
         let settled = self.account.settle();
         if skips("commit.settle") {
@@ -273,17 +281,17 @@ impl Query {
         settled.map_err(|reason| self.limits.error(reason))
     }
 
-    /// Whether its changes are being committed, or are.
+    /// Returns whether its changes are being committed, or are.
     pub fn is_settled(&self) -> bool {
         self.account.is_settled()
     }
 
-    /// It is over. What is said first counts.
+    /// Ends it as done. Only the first end counts.
     pub(crate) fn done(&self) {
         self.end(QueryState::Done, None);
     }
 
-    /// It ended in an error.
+    /// Ends it with an error.
     pub(crate) fn failed(&self, error: &Error) {
         let state = if error.kind() == ErrorKind::Cancelled { QueryState::Cancelled } else { QueryState::Failed };
         self.end(state, Some(error));
@@ -297,7 +305,7 @@ impl Query {
         if let Some(watched) = &self.watched {
             watched.end(|plan, moment| self.explained(plan, moment, watched));
         }
-        // Its work may go on, and then keeps the scope.
+        // Its work may continue, and then keeps the scope.
         let scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(scope);
         let views = std::mem::take(&mut *self.views());
@@ -311,31 +319,31 @@ impl Query {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it sees of another database: the same all along.
+    /// Returns its view of another database, which is the same throughout.
     pub(crate) async fn view_of(&self, server: &Arc<Server>) -> onehop_postgres::Result<Arc<View>> {
         let known = self.views().iter().find(|view| view.is_of(server)).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        // Names are looked up one after the other: nobody makes another meanwhile.
+        // Names are resolved one after the other, so no concurrent call creates a second view.
         let view = Arc::new(server.view().await?);
         self.views().push(Arc::clone(&view));
-        // It may have been told to end meanwhile.
+        // It may have ended meanwhile.
         if self.ended.get().is_some() {
             self.views().clear();
         }
         Ok(view)
     }
 
-    /// A plan of it is about to run.
+    /// Records a plan that is about to run.
     pub(crate) fn runs(&self, plan: &Arc<dyn ExecutionPlan>) {
         if let Some(watched) = &self.watched {
             watched.planned(plan);
         }
     }
 
-    /// What it does, with figures as they stand, or did; `None` if it has come to no plan, or nobody watches
-    /// ([`Database::watch_plans`](crate::Database::watch_plans)).
+    /// Returns its plan with current or final statistics; `None` if it has no plan or plans are not
+    /// watched ([`Database::watch_plans`](crate::Database::watch_plans)).
     pub fn explanation(&self) -> Option<Arc<Explanation>> {
         let watched = self.watched.as_ref()?;
         watched.explanation(|plan, moment| self.explained(plan, moment, watched))
@@ -360,12 +368,12 @@ impl Query {
         }
     }
 
-    /// Rows that were returned or written.
+    /// Counts rows that were returned or written.
     pub(crate) fn made_rows(&self, rows: u64) {
         self.rows.fetch_add(rows, Relaxed);
     }
 
-    /// What became of a plan of it.
+    /// Records the outcome of lowering a plan.
     pub(crate) fn lowered(&self, fused: u64, refused: Vec<Refusal>) {
         let mut lowering = self.lowering.lock().unwrap_or_else(PoisonError::into_inner);
         lowering.fused += fused;
@@ -376,7 +384,7 @@ impl Query {
         }
     }
 
-    /// A subtree of it ran on a device, or on several together.
+    /// Records that a subtree ran on a device, or on several together.
     pub(crate) fn ran_on(&self, devices: &[&str]) {
         let mut lowering = self.lowering.lock().unwrap_or_else(PoisonError::into_inner);
         lowering.on_devices += 1;
@@ -387,7 +395,7 @@ impl Query {
         }
     }
 
-    /// What ran its pipelines, so far.
+    /// Returns the processors that ran its pipelines so far.
     pub fn engine(&self) -> Engine {
         let Lowering { fused, refused, devices, on_devices } = self.lowering();
         match () {
@@ -403,47 +411,47 @@ impl Query {
         self.lowering.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its number among the statements of the database since it was opened.
+    /// Returns its number among the statements of the database since it was opened.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The number of its session.
+    /// Returns the number of its session.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// Its text, or the beginning of it.
+    /// Returns its text, or the beginning of it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// When it began.
+    /// Returns the time at which it began.
     pub fn started_at(&self) -> SystemTime {
         self.started_at
     }
 
-    /// Where it is.
+    /// Returns its state.
     pub fn state(&self) -> QueryState {
         self.ended.get().map_or(QueryState::Running, |ended| ended.state)
     }
 
-    /// The error that it ended in.
+    /// Returns the message of the error that it ended in.
     pub fn error(&self) -> Option<&str> {
         self.ended.get()?.error.as_deref()
     }
 
-    /// Rows that were returned or written so far.
+    /// Returns the number of rows that were returned or written so far.
     pub fn rows(&self) -> u64 {
         self.rows.load(Relaxed)
     }
 
-    /// From its beginning to its end, or until now.
+    /// Returns the time from its beginning to its end, or until now.
     pub fn total_time(&self) -> Duration {
         self.ended.get().map_or_else(|| self.started.elapsed(), |ended| ended.elapsed)
     }
 
-    /// Has devices count the rows of each step.
+    /// Makes devices count the rows of each step.
     pub(crate) fn count_steps(&self) {
         self.counts_steps.store(true, Relaxed);
     }
@@ -452,7 +460,7 @@ impl Query {
         self.counts_steps.load(Relaxed)
     }
 
-    /// True if its work has to end: its client is gone, or it reached a limit.
+    /// Returns true if its work has to end: its client is gone, or it reached a limit.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Relaxed) || self.account.reason().is_some()
     }
@@ -464,22 +472,22 @@ impl Query {
         }
     }
 
-    /// Files of other formats that it has read, by the paths it was given.
+    /// Returns the files of other formats that it has read, by the paths in the statement.
     pub fn files(&self) -> Vec<String> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// It is about to do this. Of several, the first is kept.
+    /// Records an action that it is about to perform. Only the first is kept.
     pub(crate) fn acts(&self, action: Action) {
         let _ = self.action.set(action);
     }
 
-    /// Its action outside of the database, done or about to be.
+    /// Returns its action outside the database, done or about to be.
     pub fn action(&self) -> Option<&Action> {
         self.action.get()
     }
 
-    /// Something that its user should know, said once.
+    /// Adds a notice for its user, once.
     pub(crate) fn notice(&self, text: String) {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if !notices.contains(&text) {
@@ -487,12 +495,13 @@ impl Query {
         }
     }
 
-    /// What its user should know: why a part of it does not run as fast as it could.
+    /// Returns notices for its user: the reasons why a part of it does not run as fast as it could.
     pub fn notices(&self) -> Vec<String> {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes planning, or anything else that gives one answer, a task of its own with a stack for deep trees.
+    /// Runs planning, or other work with a single result, as a task of its own with a stack for
+    /// deep trees.
     pub(crate) async fn apart<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -501,7 +510,8 @@ impl Query {
         (&mut task.0).await.unwrap_or_else(|e| Err(died(e)))
     }
 
-    /// Broken invariants of those who read other people's files are damaged files nearly always.
+    /// Converts an internal error to one about the files read, if any: broken invariants in readers
+    /// of foreign files nearly always come from damaged files.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if error.kind() != ErrorKind::Internal || files.is_empty() {
@@ -525,22 +535,22 @@ impl Query {
         self.done.fetch_add(rows, Relaxed);
     }
 
-    /// Time since the statement began.
+    /// Returns the time since the statement began.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Time spent parsing and planning; zero until that is over.
+    /// Returns the time spent parsing and planning; zero until that is over.
     pub fn plan_time(&self) -> Duration {
         Duration::from_nanos(self.planned_ns.load(Relaxed))
     }
 
-    /// How far it is.
+    /// Returns its progress.
     pub fn progress(&self) -> Progress {
         Progress { done: self.done.load(Relaxed), total: self.total.load(Relaxed) }
     }
 
-    /// What it has moved so far.
+    /// Returns the data that it has moved so far.
     pub fn ledger(&self) -> LedgerSnapshot {
         self.ledger.snapshot()
     }
@@ -550,21 +560,21 @@ impl Query {
     }
 }
 
-/// What a statement gives back.
+/// The result of a statement.
 #[derive(Debug)]
 pub enum Output {
-    /// Rows, as they come.
+    /// A stream of rows.
     Rows(Rows),
-    /// Nothing but the fact that it is done.
+    /// No rows: the statement is done.
     Done(Done),
 }
 
-/// A statement that returns no rows has been carried out.
+/// The result of a statement that returns no rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What was done, in SQL's words: `CREATE TABLE`, `INSERT`, `COPY` ...
+    /// The action in SQL's words: `CREATE TABLE`, `INSERT`, `COPY` ...
     pub tag: &'static str,
-    /// Rows written or removed, where that makes sense.
+    /// The number of rows written or removed, if there is one.
     pub rows: Option<u64>,
 }
 
@@ -572,17 +582,17 @@ pub struct Done {
 pub struct Rows {
     schema: SchemaRef,
     batches: mpsc::Receiver<RecordBatch>,
-    /// Fills `batches`; `None` when it has ended, and said how.
+    /// The task that fills `batches`; `None` after it has ended and reported its outcome.
     task: Option<Task<Result<()>>>,
-    /// Ends when the statement is stopped.
+    /// A future that ends when the statement is stopped.
     limited: Option<Limited>,
     query: Arc<Query>,
-    /// The flag of the transaction that the rows are read in.
+    /// The failure flag of the transaction that the rows are read in.
     failure: Option<Arc<AtomicBool>>,
 }
 
 impl Rows {
-    /// The rows of a stream, which a task runs from now on.
+    /// Spawns a task that runs a stream, and returns its rows.
     pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Self {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let schema = stream.schema();
@@ -598,13 +608,13 @@ impl Rows {
         }
     }
 
-    /// The same rows, whose error has a transaction fail.
+    /// Returns the same rows, whose error fails a transaction.
     pub(crate) fn or_fail(mut self, failure: Arc<AtomicBool>) -> Self {
         self.failure = Some(failure);
         self
     }
 
-    /// They end in an error.
+    /// Records that the rows end in an error.
     fn fail(&mut self, error: &Error) {
         self.query.failed(error);
         if let Some(failure) = &self.failure {
@@ -612,12 +622,13 @@ impl Rows {
         }
     }
 
-    /// The columns.
+    /// Returns the schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Waits until their statement is stopped. A caller that keeps rows without reading them drops them then.
+    /// Waits until their statement is stopped. A caller that keeps rows without reading them should
+    /// then drop them.
     pub fn stopped(&self) -> impl Future<Output = Error> + Send + 'static {
         Limited::new(self.query.account(), self.query.limits())
     }
@@ -636,7 +647,7 @@ impl Stream for Rows {
         if self.task.is_none() {
             return Poll::Ready(None);
         }
-        // Before the rows: there may be ever more of them.
+        // Checked before the rows, which may never end.
         if let Some(Poll::Ready(e)) = self.limited.as_mut().map(|limited| Pin::new(limited).poll(cx)) {
             self.fail(&e);
             self.query.cancel();
@@ -650,7 +661,7 @@ impl Stream for Rows {
             }
             return Poll::Ready(Some(Ok(batch)));
         }
-        // A channel that is closed says nothing about why: results that did not end well must not look whole.
+        // A closed channel does not tell why: incomplete results must not look complete.
         let Some(task) = &mut self.task else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(&mut task.0).poll(cx)).unwrap_or_else(|e| Err(died(e)));
         (self.task, self.limited) = (None, None);
@@ -671,7 +682,7 @@ impl Drop for Rows {
     }
 }
 
-/// The beginning of a long text.
+/// Returns the beginning of a long text.
 fn shortened(text: &str) -> String {
     match text.len() <= KEPT_TEXT_BYTES {
         true => text.to_string(),
@@ -679,7 +690,8 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Hands batches to a reader. If the statement is stopped while a batch waits for its reader, the operators go at once.
+/// Sends batches to a reader. If the statement is stopped while a batch waits for its reader, the
+/// operators are dropped at once.
 async fn hand_over(
     mut stream: SendableRecordBatchStream,
     batches: mpsc::Sender<RecordBatch>,
@@ -689,10 +701,10 @@ async fn hand_over(
         let sent = tokio::select! {
             biased;
             sent = batches.send(batch?) => sent,
-            // The reader hears of it when it reads on.
+            // The reader gets the error with its next read.
             _ = account.stopped() => break,
         };
-        // Without a reader there is nobody to tell.
+        // The reader is gone.
         if sent.is_err() {
             break;
         }
@@ -700,7 +712,7 @@ async fn hand_over(
     Ok(())
 }
 
-/// A task that is aborted when nobody waits for it any more.
+/// A task that is aborted when its handle is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -709,7 +721,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// A future that is polled where deep trees fit.
+/// A future that is polled on a stack large enough for deep trees.
 struct OnLargeStack<F>(Pin<Box<F>>);
 
 impl<F: Future> Future for OnLargeStack<F> {
@@ -728,10 +740,11 @@ fn died(e: JoinError) -> Error {
     }
 }
 
-/// What a panic comes to. The session goes on: statements share nothing that one could leave half done.
+/// Returns the error of a panic. The session continues: statements share nothing that a panic could
+/// leave inconsistent.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    // Tokio's words for a thread that the system refuses.
+    // Tokio's words for a thread that the operating system refuses.
     if let Some(refused) = text.and_then(|text| text.strip_prefix("OS can't spawn worker thread: ")) {
         let message = format!("the system has no more threads for the statement: {refused}");
         return Error::new(ErrorKind::Resources, message).with_hint(

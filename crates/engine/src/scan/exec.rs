@@ -1,9 +1,10 @@
-//! The scan operator: reads the blocks it was dealt, decodes the needed columns a batch at a time.
+//! The scan operator: reads its blocks and decodes the needed columns, a batch at a time.
 //!
-//! Each of its partitions has a [`BlockStream`]: what is wanted is known beforehand, and comes while operators above work
-//! on what is there. Its memory is asked of the statement's pool; who is refused it reads each block when it is wanted.
-//! Fresh rows are in memory already, and come after the blocks. The rows of a partition come after those of the partition before
-//! it: read one after the other, they are in the table's order.
+//! Each of its partitions has a [`BlockStream`]: the wanted blocks are known in advance, and are
+//! read while operators above process earlier ones. Its memory is reserved from the statement's
+//! pool. If the pool refuses, each block is read when it is needed. Fresh rows are in memory
+//! already, and come after the blocks. Partitions are ordered: read one after the other, their rows
+//! are in the table's order.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,16 +38,16 @@ use crate::scan_plan::{BlockRef, ScanPlan};
 use crate::snapshot::Table;
 use crate::{Error, pipeline_budget};
 
-/// All partitions together have so much in flight and in memory ahead of what is worked on, at most.
+/// Maximum bytes of all partitions that are in flight or in memory ahead of the current position.
 const AHEAD_BYTES: usize = 64 << 20;
-/// And this part of the memory that there is.
+/// The same limit as a fraction of the memory: one part in this many.
 const AHEAD_SHARE: usize = 16;
-/// A partition has no more: that is what a fast device delivers while operators are busy.
+/// Maximum per partition. A fast device delivers this much while operators are busy.
 const PARTITION_BYTES: usize = 32 << 20;
 
-/// Fresh rows are dealt to partitions by so many.
+/// The number of fresh rows per slice. Slices are divided among partitions.
 const FRESH_ROWS: usize = 8 * VECTOR_ROWS;
-/// A block counts as so many of these.
+/// The weight of a block, in slices.
 const BLOCK_WEIGHT: usize = BLOCK_ROWS.div_ceil(FRESH_ROWS);
 
 /// Reads segments, and then fresh rows.
@@ -54,7 +55,8 @@ const BLOCK_WEIGHT: usize = BLOCK_ROWS.div_ceil(FRESH_ROWS);
 pub struct SegmentScanExec {
     table: Arc<Table>,
     plan: ScanPlan,
-    /// The wanted columns, by their place in the table; that of row addresses is after them all.
+    /// The wanted columns, by their position in the table. The row address comes after all of
+    /// these.
     projection: Vec<usize>,
     limit: Option<usize>,
     /// Blocks, and slices of fresh rows, of each output partition.
@@ -64,7 +66,7 @@ pub struct SegmentScanExec {
     properties: Arc<PlanProperties>,
     statistics: Arc<Statistics>,
     metrics: ExecutionPlanMetricsSet,
-    /// What has come of reading ahead.
+    /// Statistics of reading ahead.
     ahead: Arc<Mutex<AheadFacts>>,
 }
 
@@ -112,17 +114,18 @@ impl SegmentScanExec {
         })
     }
 
-    /// Memory of a partition for what is read ahead: what the pool has of it.
+    /// Reserves a partition's memory for reading ahead, as far as the pool permits.
     fn ahead_memory(&self, context: &TaskContext) -> MemoryReservation {
         let pool = context.memory_pool();
         let all = AHEAD_BYTES.min(pipeline_budget::limit(pool.as_ref()) / AHEAD_SHARE);
         let reservation = MemoryConsumer::new("CpuScan").register(pool);
-        // Refused, it reads nothing ahead.
+        // Without the reservation it does not read ahead.
         let _ = reservation.try_grow((all / self.shares.len()).min(PARTITION_BYTES));
         reservation
     }
 
-    /// The first blocks of a partition that have as many rows as are wanted; all but those that have none left.
+    /// Returns the first blocks of a partition that have as many rows as are wanted, without those
+    /// that have no live rows.
     fn wanted(&self, share: Range<usize>) -> Vec<BlockRef> {
         let mut rows = 0;
         let is_wanted = |block: &BlockRef| {
@@ -134,25 +137,25 @@ impl SegmentScanExec {
         blocks.filter(|block| block.live_rows() > 0).collect()
     }
 
-    /// The wanted columns that are the table's own.
+    /// Returns the wanted columns that are the table's own.
     fn columns(&self) -> Vec<usize> {
         let own = self.table.schema.fields().len();
         self.projection.iter().copied().filter(|column| *column < own).collect()
     }
 
-    /// Where among the wanted columns the addresses of rows are, if they are wanted.
+    /// Returns the position of the row address among the wanted columns, if it is wanted.
     fn address_at(&self) -> Option<usize> {
         self.projection.iter().position(|column| *column == self.table.schema.fields().len())
     }
 }
 
 impl SegmentScanExec {
-    /// The table.
+    /// Returns the table.
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }
 
-    /// What it reads, for EXPLAIN.
+    /// Returns the statistics for EXPLAIN.
     pub(crate) fn facts(&self) -> ScanFacts {
         let limit = self.limit.map(|rows| rows as u64);
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -252,7 +255,7 @@ impl ExecutionPlan for SegmentScanExec {
     }
 }
 
-/// A loaded block that is being handed out.
+/// A loaded block, partly returned.
 struct OpenBlock {
     columns: Vec<BlockColumn>,
     block: BlockRef,
@@ -262,17 +265,17 @@ struct OpenBlock {
 
 struct ScanStream {
     blocks: BlockStream,
-    /// Blocks that have not come.
+    /// Blocks that are not read yet.
     wanted: std::vec::IntoIter<BlockRef>,
     /// Fresh rows that come after them.
     fresh: std::vec::IntoIter<FreshSlice>,
     /// Columns of the table.
     columns: Vec<usize>,
-    /// Where among them the addresses of rows go, if they are wanted.
+    /// The position among them where row addresses go, if they are wanted.
     address_at: Option<usize>,
-    /// Of all partitions; `None` when they have been told.
+    /// The statistics of all partitions; `None` after this one has reported.
     ahead: Option<Arc<Mutex<AheadFacts>>>,
-    /// Given back when the stream has ended.
+    /// Released when the stream has ended.
     _memory: MemoryReservation,
     schema: SchemaRef,
     batch_rows: usize,
@@ -291,7 +294,8 @@ impl ScanStream {
             if self.open.as_ref().is_none_or(|open| open.next_row == open.rows) {
                 self.open = None;
                 let Some(columns) = ready!(self.blocks.poll_next(context))? else {
-                    // Who explains the query looks at its end, when this may not have been dropped yet.
+                    // EXPLAIN reads the statistics at the end of the query, possibly before this is
+                    // dropped.
                     self.tell();
                     return Poll::Ready(self.next_fresh());
                 };
@@ -321,7 +325,7 @@ impl ScanStream {
         self.batch(arrays, count).map(Some)
     }
 
-    /// Rows that no segment holds.
+    /// Returns the next rows that are in no segment.
     fn next_fresh(&mut self) -> crate::Result<Option<RecordBatch>> {
         while let Some(slice) = self.fresh.next().filter(|_| self.rows_left > 0) {
             let (mut arrays, addresses, rows) = slice.read(&self.columns)?;
@@ -340,7 +344,7 @@ impl ScanStream {
         Ok(None)
     }
 
-    /// So many rows, or as many of them as are still wanted.
+    /// Returns a batch of these rows, cut to the number that is still wanted.
     fn batch(&mut self, arrays: Vec<ArrayRef>, rows: usize) -> crate::Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?;
@@ -349,14 +353,14 @@ impl ScanStream {
         Ok(batch)
     }
 
-    /// Says what has come of reading ahead.
+    /// Reports the statistics of reading ahead.
     fn tell(&mut self) {
         if let Some(ahead) = self.ahead.take() {
             ahead.lock().unwrap_or_else(PoisonError::into_inner).add(self.blocks.facts());
         }
     }
 
-    /// A block has come.
+    /// Opens a block that was read.
     fn opened(&self, block: BlockRef, columns: Vec<BlockColumn>) -> OpenBlock {
         let rows = block.live_rows();
         self.ledger.read_block(rows as u64);

@@ -4,9 +4,9 @@ use crate::explanation::{PartitionFacts, ScanFacts};
 use crate::scan_plan::{PartitionPlan, ScanPlan};
 use crate::snapshot::Table;
 
-/// A scan as planned. `columns` are the places in the table of those that are read.
+/// Returns a scan as planned. `columns` are the positions in the table of those that are read.
 pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> ScanFacts {
-    // Segments that cannot be opened have failed the plan before.
+    // A segment that cannot be opened has failed the plan before.
     let segments = table.segments.iter().filter_map(|file| file.segment().ok());
     ScanFacts {
         table: table.name.clone(),

@@ -1,10 +1,10 @@
-//! Tables as DataFusion sees them: planning a scan, and the operator that carries it out.
+//! Tables as DataFusion's providers: planning a scan, and its operator.
 //!
-//! Planning turns the statement's filters into a zone predicate ([`prune`]) and tests it, before any data is read,
-//! against partitions, then segments, then blocks. What is left is dealt to the scan's partitions in runs of
-//! neighbouring blocks. Filters are pushed down inexactly: a block that may match is read whole, and the filter above
-//! the scan has the last word. Deleted rows are taken out of blocks as they are decoded; fresh rows, which no zone map
-//! knows, are all read.
+//! Planning turns the statement's filters into a zone predicate ([`prune`]). It tests the
+//! predicate, before any data is read, against partitions, then segments, then blocks. The scan's
+//! partitions get the remaining blocks in runs of neighbours. Filters are pushed down inexactly: a
+//! block that may match is read whole, and the filter above the scan decides. Deleted rows are
+//! removed from blocks as they are decoded. Fresh rows, which no zone map covers, are all read.
 
 mod exec;
 mod facts;
@@ -40,36 +40,38 @@ pub(crate) use prune::value_of;
 #[derive(Debug)]
 pub struct SegmentTable {
     table: Arc<Table>,
-    /// The table's columns, and [`ROW_ADDRESS`] if that was asked for.
+    /// The table's columns, and [`ROW_ADDRESS`] if it was requested.
     schema: SchemaRef,
 }
 
 impl SegmentTable {
-    /// Makes a table known to DataFusion.
+    /// Creates the provider of a table.
     pub fn new(table: Arc<Table>) -> Self {
         Self { schema: Arc::clone(&table.schema), table }
     }
 
-    /// The same with a further column, [`ROW_ADDRESS`], that says where rows are: a [`RowAddress`](crate::fresh::RowAddress)
-    /// in this version of the table. Pipelines leave its scans to DataFusion.
+    /// Creates a provider with a further column, [`ROW_ADDRESS`], the position of each row. It is a
+    /// [`RowAddress`](crate::fresh::RowAddress) in this version of the table. DataFusion runs its
+    /// scans, not pipelines.
     pub fn with_addresses(table: Arc<Table>) -> Self {
         let address: FieldRef = Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, false));
         let fields = table.schema.fields().iter().cloned().chain([address]);
         Self { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), table }
     }
 
-    /// Whether its scans say where rows are.
+    /// Returns whether its scans provide row addresses.
     pub fn has_addresses(&self) -> bool {
         self.schema.fields().len() > self.table.schema.fields().len()
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 }
 
 impl ScanPlan {
+    /// Plans a scan with filters, or returns the cached plan of the same predicate.
     pub fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
         let predicate = prune::predicate(filters, &table.schema);
         if let Some(known) = table.scans.find(&predicate) {
@@ -124,7 +126,7 @@ impl ScanPlan {
     }
 }
 
-/// The filters that zones can answer, as SQL.
+/// Returns the filters that zones can answer, as SQL.
 fn tested(filters: &[Expr], schema: &SchemaRef) -> String {
     let printer = Printer::new(&|column| quoted(&column.name));
     let can_answer = |filter: &&Expr| prune::predicate(std::slice::from_ref(*filter), schema) != Predicate::Unknown;
@@ -181,7 +183,8 @@ impl TableProvider for SegmentTable {
 }
 
 impl SegmentTable {
-    /// What the planner may count on: exact when nothing was pruned; of columns, only what zone maps know of all rows.
+    /// Returns statistics for the planner. The number of rows is exact if no blocks were pruned.
+    /// Those of columns are exact if zone maps cover all rows.
     fn statistics_of(&self, plan: &ScanPlan, projection: &[usize]) -> Result<Statistics> {
         let is_whole = plan.blocks.len() == plan.blocks_considered && plan.condition.is_none();
         let is_known = is_whole && plan.is_settled();
@@ -198,7 +201,7 @@ impl SegmentTable {
         let bytes: u64 = projection.iter().filter(stored).map(|column| plan.blocks.stored_bytes(*column)).sum();
         Ok(Statistics {
             num_rows: exactly(rows),
-            // What operators above will hold is decoded, about three times as large as what is stored.
+            // Operators above hold decoded data, about three times as large as stored.
             total_byte_size: Precision::Inexact(bytes as usize * 3),
             column_statistics: columns,
         })
@@ -221,7 +224,8 @@ impl SegmentTable {
         statistics.null_count = if is_known { Precision::Exact(nulls) } else { Precision::Inexact(nulls.min(rows)) };
         let column_type = ColumnType::of("", self.table.schema.field(column).data_type())?;
         if let Some((min, max)) = whole.filter(|_| has_ends) {
-            // Floats' zones may be wider than their values, and an unsigned or float key is not its value.
+            // Zones of floats may be wider than their values, and an unsigned or float key is not
+            // its value.
             let exact = |key: i128| prune::scalar_of_key(&column_type, key);
             if let (Some(min), Some(max)) = (exact(min), exact(max)) {
                 let precision = |value: ScalarValue| {

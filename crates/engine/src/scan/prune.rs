@@ -1,7 +1,8 @@
-//! From SQL filters to zone predicates.
+//! Converts SQL filters to zone predicates.
 //!
-//! What has no counterpart becomes [`Predicate::Unknown`], which rules nothing out; under AND the rest still counts,
-//! under OR it spoils the whole. NOT is not looked into: a negated predicate is not the negation of its zone test.
+//! An expression without a counterpart becomes [`Predicate::Unknown`], which excludes nothing.
+//! Under AND the other operands still count; under OR the whole is unknown. NOT is not converted: a
+//! negated predicate is not the negation of its zone test.
 
 use arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
@@ -10,7 +11,7 @@ use datafusion::logical_expr::{Expr, Operator};
 use onehop_segment::types::{f32_key, f64_key, u64_key};
 use onehop_segment::{ColumnType, Comparison, Predicate, Value};
 
-/// All filters together.
+/// Converts all filters to one predicate.
 pub(crate) fn predicate(filters: &[Expr], schema: &Schema) -> Predicate {
     and(filters.iter().map(|filter| convert(filter, schema)).collect())
 }
@@ -130,7 +131,8 @@ fn convert_like(like: &Like, schema: &Schema) -> Predicate {
         return Predicate::Unknown;
     };
     let Some(Some(pattern)) = scalar.try_as_str() else { return Predicate::Unknown };
-    // A backslash escapes the next letter; what is before the first special letter is literal either way.
+    // A backslash escapes the next letter. The characters before the first special one are literal
+    // in any case.
     let prefix: String = pattern.chars().take_while(|c| !matches!(c, '%' | '_' | '\\')).collect();
     if prefix.is_empty() { Predicate::Unknown } else { Predicate::StartsWith { column, prefix } }
 }
@@ -141,7 +143,7 @@ fn column(expr: &Expr, schema: &Schema) -> Option<(usize, ColumnType)> {
     Some((index, ColumnType::of(field.name(), field.data_type()).ok()?))
 }
 
-/// The key or text of a literal, if it has exactly the column's type.
+/// Returns the key or string of a literal, if it has exactly the column's type.
 pub(crate) fn value_of(column_type: &ColumnType, scalar: &ScalarValue) -> Option<Value> {
     use ColumnType as T;
     use ScalarValue as S;
@@ -174,7 +176,7 @@ pub(crate) fn value_of(column_type: &ColumnType, scalar: &ScalarValue) -> Option
     }
 }
 
-/// The value of a key, for types whose zones are exact and whose keys are their values.
+/// Returns the value of a key, for types whose zones are exact and whose keys are their values.
 pub(crate) fn scalar_of_key(column_type: &ColumnType, key: i128) -> Option<ScalarValue> {
     use ColumnType as T;
     use ScalarValue as S;

@@ -1,4 +1,4 @@
-//! Scans of tables that have changed: the rows that are there, with their addresses, and what may be counted on.
+//! Tests scans of changed tables: the rows with their addresses, and the statistics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use super::*;
 use crate::fresh::RowAddress;
 use crate::{Database, DatabaseOptions};
 
-/// 5,000 rows in blocks of 1,024 and segments of 2,048, of which those from `moves` are fresh.
+/// Returns a table of 5,000 rows in blocks of 1,024 and segments of 2,048. The rows that `moves`
+/// selects are fresh.
 async fn table(moves: impl Fn(u64) -> bool) -> Arc<Table> {
     let settings = [("storage.block_rows", "1024"), ("storage.segment_rows", "2048"), ("threads", "1")];
     let settings = settings.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
@@ -91,7 +92,7 @@ async fn only_what_is_known_is_exact() {
     let settled = statistics(|_| false).await;
     assert_eq!(settled.num_rows, Precision::Exact(5000));
     assert_eq!(settled.column_statistics[0].max_value, Precision::Exact(ScalarValue::Int64(Some(4999))));
-    // The greatest value is deleted where it was: what zone maps say is no longer the end.
+    // The greatest value is deleted in its segment, so the zone map's maximum is not exact.
     let changed = statistics(|row| row > 4000).await;
     assert_eq!(changed.num_rows, Precision::Exact(5000));
     assert_eq!(changed.column_statistics[0].max_value.is_exact(), Some(false));

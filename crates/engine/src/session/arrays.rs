@@ -1,8 +1,8 @@
-//! A table's columns as arrays.
+//! Returns a table's columns as arrays.
 //!
-//! Where all rows are in segments and there is a device, it decodes what it has of them, and keeps that: the second time nothing
-//! is moved. All else is a query, whose rows are put together: fresh rows and deleted ones, what a device cannot have, and
-//! host memory.
+//! If all rows are in segments and there is a device, the device decodes the columns and keeps
+//! them, so a second call moves no data. Otherwise a query reads the rows and they are
+//! concatenated. This covers fresh and deleted rows, types that a device lacks, and host memory.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::transaction::refuse_failed;
 use crate::transaction_state::TransactionState;
 use crate::{Error, ErrorKind, Query, Result, planner, query_planner};
 
-/// Why a device does not decode columns, which is no error: a query has the same rows.
+/// Outcomes without decoded columns. `Elsewhere` is no error: a query returns the same rows.
 enum Miss {
     Elsewhere,
     Failed(Error),
@@ -48,7 +48,8 @@ impl From<Error> for Miss {
     }
 }
 
-/// Exports that a session of their own makes: tables as they are committed, whatever the asking session does.
+/// Exports from a session of their own: tables as they are committed, independent of the calling
+/// session.
 pub(super) struct CommittedTables {
     pub database: Database,
     pub settings: Settings,
@@ -82,16 +83,17 @@ impl TableExports for CommittedTables {
 }
 
 impl Session {
-    /// What makes arrays of the rows of a statement of this session.
+    /// Returns the maker of arrays from the rows of a statement of this session.
     pub fn array_maker(&self, query: Arc<Query>) -> ArrayMaker {
         let placing = Placing::new(self.database().known(), &self.current_settings());
         ArrayMaker { placing, query }
     }
 
-    /// Columns of a table as arrays, as its rows are now; also of views and of what is registered. The name is as in quotes.
+    /// Returns columns of a table as arrays, with its current rows. Accepts views and registered
+    /// relations too. The name is taken literally, as if in quotes.
     ///
     /// # Errors
-    /// Those of [`ArrayMaker::of_rows`], and those of reading the table.
+    /// The errors of [`ArrayMaker::of_rows`], and those of reading the table.
     pub async fn table_arrays(&self, table: &str, wanted: &Wanted) -> Result<Arrays> {
         let text = select(table, &wanted.columns);
         let work = Box::pin(self.decoded(table, wanted, &text));
@@ -109,8 +111,8 @@ impl Session {
         .await
     }
 
-    /// The rows of a query, those of a table in the order in which they are stored: who asks for one column, and then for another,
-    /// has the same rows at the same places.
+    /// Returns the rows of a query. Rows of a table come in storage order, so that columns fetched
+    /// by separate calls have the same rows at the same positions.
     async fn in_order(&self, text: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         if self.transaction() == TransactionState::Failed {
             return Err(refuse_failed());
@@ -118,7 +120,7 @@ impl Session {
         let query = self.start_query(text, Limits::of(&self.current_settings()));
         let planned = async {
             let mut state = self.state(&query, &self.snapshot())?;
-            // Several threads would each have a part, in no order; so would a device, or a pipeline.
+            // Several threads would each read a part, in no order, as would a device or a pipeline.
             state.config_mut().options_mut().execution.target_partitions = 1;
             if let Some(fusing) = state.config().get_extension::<Fusing>() {
                 let fusing = Fusing { mode: ExecMode::DataFusion, ..(*fusing).clone() };
@@ -137,7 +139,8 @@ impl Session {
         Ok((schema, batches))
     }
 
-    /// Columns that a device decodes; `None` if there is none, or it cannot.
+    /// Returns columns that a device decodes; `None` if there is no device or it cannot decode
+    /// them.
     async fn decoded(&self, name: &str, wanted: &Wanted, text: &str) -> Result<Option<Arrays>> {
         if wanted.target == Target::Host {
             return Ok(None);
@@ -181,7 +184,7 @@ async fn joined<T: Send + 'static>(task: tokio::task::JoinHandle<Result<T>>) -> 
     task.await.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?
 }
 
-/// The query of columns.
+/// Returns the query for columns.
 fn select(table: &str, columns: &[String]) -> String {
     let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
     let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
@@ -221,7 +224,7 @@ impl StoredTable<'_> {
         Ok(Arrays { columns: names, arrays: arrays? })
     }
 
-    /// The type of a column's array: whether it has NULLs, its zones know.
+    /// Returns the element type of a column's array. The zones tell whether the column has NULLs.
     fn element(&self, place: usize, nulls: Nulls) -> Result<Element> {
         let field = self.table.schema.field(place);
         let (element, mut count) = (host::need_element(field)?, 0);

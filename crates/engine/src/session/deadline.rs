@@ -1,4 +1,4 @@
-//! The end of a statement's wait: its work is done, or it was stopped, or its time is over.
+//! Ends the wait for a statement: its work is done, it was stopped, or its time is over.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -11,8 +11,8 @@ use onehop_governor::Reason;
 use crate::limits::Limited;
 use crate::{Error, Query, Result, Session};
 
-/// The outcome of a statement's work, or that the statement was stopped before it was done. Work that is
-/// done counts, late or not.
+/// Returns the outcome of a statement's work, or an error if the statement was stopped before. Work
+/// that is done counts, late or not.
 pub(super) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {
     let (mut work, mut limited) = (pin!(work), None);
     let outcome = poll_fn(|context| {
@@ -28,12 +28,12 @@ pub(super) async fn hold<T>(query: &Query, work: impl Future<Output = Result<T>>
     outcome.map_err(|error| query.stopped().unwrap_or(error))
 }
 
-/// How long the work of a statement that was stopped may take to say so itself.
+/// The time that the work of a stopped statement gets to return its own error.
 const TELLING_TIME: Duration = Duration::from_millis(40);
 
-/// Ends, with its error, when the statement that a session began after `before` was stopped and its work
-/// has not said so: all of its threads compute. The same of one that has not begun in its time, for it
-/// is parsed. To be polled by a thread that computes nothing.
+/// Waits until the statement that a session began after `before` was stopped and its work has not
+/// returned: all of its threads compute. Also ends for a statement that is still being parsed when
+/// its time is over. Returns its error. Must be polled by a thread that does not compute.
 pub(super) async fn overdue(session: &Session, before: &Arc<Query>) -> Error {
     let limits = session.limits();
     let deadline = limits.deadline();
@@ -53,7 +53,8 @@ pub(super) async fn overdue(session: &Session, before: &Arc<Query>) -> Error {
     }
 }
 
-/// Ends, with its error, when a statement that came to a session, and has not begun, is out of time.
+/// Waits until a statement that arrived at a session, and has not begun, is out of time. Returns
+/// its error.
 pub(super) async fn out_of_time(session: &Session) -> Error {
     let limits = session.limits();
     match limits.deadline() {
@@ -72,7 +73,8 @@ mod tests {
     use crate::ErrorKind;
     use crate::limits::{Limits, go_on};
 
-    /// The outcome of a statement that may take a millisecond, takes so many, and does `before` first.
+    /// Returns the outcome of a statement with a limit of one millisecond. Its work calls `before`
+    /// and then takes `takes` milliseconds.
     async fn late(takes: u64, before: impl FnOnce(&Query)) -> Result<u32> {
         governor::start().unwrap();
         let limits = Limits::of_time(Duration::from_millis(1));
@@ -90,7 +92,7 @@ mod tests {
         assert_eq!(late(60_000, |_| {}).await.map_err(|e| e.kind()), Err(ErrorKind::Timeout));
         let settled = |query: &Query| assert!(query.settle().is_ok() && query.settle().is_ok() && !query.try_stop());
         assert_eq!(late(50, settled).await.map_err(|e| e.kind()), Ok(7));
-        // What was stopped before commits nothing.
+        // A statement that was stopped before commits nothing.
         let stopped = Query::start(1, 1, "INSERT", Limits::default());
         assert!(stopped.try_stop() && stopped.try_stop() && !stopped.is_settled());
         assert_eq!(stopped.settle().map_err(|e| e.kind()), Err(ErrorKind::Cancelled));

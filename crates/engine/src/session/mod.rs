@@ -1,4 +1,4 @@
-//! One client's view of a database: its settings, and the statement that is running.
+//! The state of one client: its settings, its transaction and the running statement.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -46,29 +46,29 @@ use crate::{Error, ErrorKind, Query, Result, functions, learn, memory_pool, plan
 mod arrays;
 mod deadline;
 
-/// A session. Statements of one session run one after the other; sessions run side by side.
+/// A session. Statements of one session run one after the other; sessions run concurrently.
 pub struct Session {
     /// Its number among the sessions of the database since it was opened.
     id: u64,
     database: Database,
-    /// Statements that run keep those that they began with.
+    /// A running statement keeps the settings that it began with.
     settings: Mutex<Arc<Settings>>,
-    /// The planner's state and the runtime, made anew when a setting that they depend on changes.
+    /// The planner's state and the runtime. Recreated when a setting that they depend on changes.
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
-    /// When the next statement came, if that was before it begins.
+    /// The arrival time of the next statement, if it has not begun yet.
     came: Mutex<Option<Instant>>,
     transaction: Mutex<Option<Transaction>>,
-    /// Its own tables, from when the first was made.
+    /// Its own tables, created with the first one.
     temporary: OnceLock<Temporary>,
-    /// What PREPARE has made, by name.
+    /// Prepared statements, by name.
     prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// Rows from outside, by name.
     relations: Mutex<Arc<Relations>>,
     attached: Mutex<Arc<Attached>>,
-    /// Who is connected to it.
+    /// Facts about the connected client.
     client: Mutex<ClientFacts>,
-    /// Parameters of PostgreSQL's.
+    /// PostgreSQL's parameters.
     parameters: Parameters,
     templates: TemplateCache,
 }
@@ -77,8 +77,8 @@ struct Base {
     made_for: (usize, u64, PathBuf, String),
     /// What plans are run with.
     state: SessionState,
-    /// The same with names that only statements which are planned can mention: a state is copied for every statement, name by
-    /// name.
+    /// The same state with names that only a planned statement can mention. It is separate, since
+    /// each statement copies its state, name by name.
     planning: SessionState,
 }
 
@@ -121,17 +121,17 @@ impl Session {
         })
     }
 
-    /// Templates of its statements.
+    /// Returns the templates of its statements.
     pub(crate) fn templates(&self) -> &TemplateCache {
         &self.templates
     }
 
-    /// Its settings and its transaction, as statements change them.
+    /// Returns the locks of its settings and its transaction.
     pub(crate) fn locks(&self) -> (&Mutex<Arc<Settings>>, &Mutex<Option<Transaction>>) {
         (&self.settings, &self.transaction)
     }
 
-    /// Forgets when a statement arrived: it begins.
+    /// Clears the arrival time of a statement, which begins now.
     pub(crate) fn forget_arrival(&self) {
         self.came.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -149,7 +149,7 @@ impl Session {
             .with_hint("SET TRANSACTION READ WRITE, or SET default_transaction_read_only = off, lets it"))
     }
 
-    /// The database as a statement that begins now sees it, with the session's own tables.
+    /// Returns the snapshot for a statement that begins now, with the session's own tables.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         let permanent = match self.transaction_slot().as_mut() {
             Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
@@ -161,20 +161,20 @@ impl Session {
         }
     }
 
-    /// Where its transaction is kept.
+    /// Returns its transaction, locked.
     pub(crate) fn transaction_slot(&self) -> MutexGuard<'_, Option<Transaction>> {
         self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its own tables, if it ever had one.
+    /// Returns its own tables, if it ever had one.
     pub(crate) fn temporary(&self) -> Option<&Temporary> {
         self.temporary.get()
     }
 
-    /// The same, where one is about to be made.
+    /// Returns its own tables, and creates their database if necessary.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Fails if there is no memory for it.
     pub(crate) fn temporary_or_new(&self) -> Result<&Temporary> {
         if let Some(temporary) = self.temporary.get() {
             return Ok(temporary);
@@ -183,11 +183,12 @@ impl Session {
         Ok(self.temporary.get_or_init(|| made))
     }
 
-    /// Makes rows from outside a table of this session, for statements that begin from now on. The name is as in quotes:
-    /// statements that do not write any give it in small letters.
+    /// Registers rows from outside as a table of this session, for statements that begin later. The
+    /// name is taken literally: statements that do not quote it refer to it in lower case.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] if something of that name is there; [`ErrorKind::Invalid`] if it can be no name.
+    /// [`ErrorKind::AlreadyExists`] if the name is taken; [`ErrorKind::Invalid`] if it is no valid
+    /// name.
     pub fn register(&self, name: &str, relation: Relation) -> Result<()> {
         check_new_name(name)?;
         let exists = |what: &str| {
@@ -209,18 +210,18 @@ impl Session {
         Ok(())
     }
 
-    /// Takes away what was registered under a name; whether there was anything. Statements that have begun keep it.
+    /// Removes a registered relation. Returns whether there was one. Running statements keep it.
     pub fn unregister(&self, name: &str) -> bool {
         let mut relations = self.relations.lock().unwrap_or_else(PoisonError::into_inner);
         relations.contains_key(name) && Arc::make_mut(&mut relations).remove(name).is_some()
     }
 
-    /// What is registered now.
+    /// Returns the registered relations.
     pub(crate) fn relations(&self) -> Arc<Relations> {
         Arc::clone(&self.relations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The databases of PostgreSQL that it has attached.
+    /// Returns the attached databases of PostgreSQL.
     pub(crate) fn attached(&self) -> Arc<Attached> {
         Arc::clone(&self.attached.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -229,26 +230,26 @@ impl Session {
         Arc::make_mut(&mut self.attached.lock().unwrap_or_else(PoisonError::into_inner)).insert(name, server);
     }
 
-    /// Lets go of one; whether there was any. Statements that have begun keep it.
+    /// Detaches a database. Returns whether there was one. Running statements keep it.
     pub(crate) fn detach(&self, name: &str) -> bool {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         attached.contains_key(name) && Arc::make_mut(&mut attached).remove(name).is_some()
     }
 
-    /// Lets go of all of them.
+    /// Detaches all databases.
     pub(crate) fn detach_all(&self) {
         *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
     }
 
-    /// Its number among the sessions of the database since it was opened.
+    /// Returns its number among the sessions of the database since it was opened.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether it may add rows to a table: to one of its own whoever may read.
+    /// Checks that it may add rows to a table. The right to read suffices for its own tables.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`]; [`ErrorKind::ReadOnly`] in a transaction that may not.
+    /// [`ErrorKind::Denied`]; [`ErrorKind::ReadOnly`] in a read-only transaction.
     pub fn may_add_to(&self, table: &str) -> Result<()> {
         match self.snapshot().is_temporary(table) {
             true => Ok(()),
@@ -259,12 +260,12 @@ impl Session {
         }
     }
 
-    /// What it may do.
+    /// Returns its rights.
     pub fn rights(&self) -> Rights {
         self.current_settings().rights()
     }
 
-    /// Where its transaction is, if it is in one.
+    /// Returns the state of its transaction.
     pub fn transaction(&self) -> TransactionState {
         match self.transaction_slot().as_ref().map(Transaction::is_failed) {
             None => TransactionState::None,
@@ -273,76 +274,80 @@ impl Session {
         }
     }
 
-    /// Fails the transaction, if there is one, for something that neither a statement nor its rows have said: rows that
-    /// could not be delivered, or a statement that was abandoned. All that is left is to end it.
+    /// Fails the transaction, if there is one, for an error outside its statements and rows: rows
+    /// that could not be delivered, or a statement that was abandoned. The transaction can then
+    /// only be ended.
     pub fn fail_transaction(&self) {
         if let Some(transaction) = self.transaction_slot().as_mut() {
             transaction.failed();
         }
     }
 
-    /// Begins a transaction as `BEGIN` does, unless there is one; it is no statement. For whoever carries out several statements
-    /// as one.
+    /// Begins a transaction as `BEGIN` does, unless there is one, without a statement. For callers
+    /// that run several statements as one.
     pub fn begin(&self) {
         let mut slot = self.transaction_slot();
         slot.get_or_insert_with(|| Transaction::new(self.database.snapshot(), None));
     }
 
-    /// Undoes what its transaction has done, and ends it, if there is one; it is no statement.
+    /// Rolls back its transaction, if there is one, without a statement.
     pub fn roll_back(&self) {
-        // What it holds goes when others can take it already.
+        // The lock of the slot is free before the transaction's resources are released.
         let ended = self.transaction_slot().take();
         drop(self.temporary().and_then(Temporary::end));
         drop(ended);
     }
 
-    /// Whether it is in a transaction.
+    /// Returns whether it is in a transaction.
     pub fn in_transaction(&self) -> bool {
         self.transaction_slot().is_some()
     }
 
-    /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
+    /// Returns the running or last statement: its progress, ledger and times, for progress bars and
+    /// footers.
     pub fn query(&self) -> Arc<Query> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sees to it that a statement changes nothing any more that came after `before`, which was the session's until then; `false`
-    /// if its changes are being committed: it will end well, soon, and should be waited for.
+    /// Stops the statement that came after `before`, so that it changes nothing more. `before` was
+    /// the session's statement until then. Returns `false` if its changes are being committed: it
+    /// will succeed soon, and the caller should wait for it.
     pub fn stop_after(&self, before: &Arc<Query>) -> bool {
         let now = self.query();
-        // It may not have begun yet.
+        // The new statement may not have begun yet.
         Arc::ptr_eq(&now, before) || now.try_stop()
     }
 
-    /// A statement has come: its time counts from now on, and not from when it begins. It may wait for a
-    /// place, and has to be parsed.
+    /// Records the arrival of a statement: its time counts from now. It may wait for a slot, and
+    /// has to be parsed, before it begins.
     pub fn statement_came(&self) {
         *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Ends, with its error, when a statement that has come and not begun is out of time.
+    /// Waits until a statement that has arrived and not begun is out of time. Returns its error.
     pub async fn out_of_time(&self) -> Error {
         deadline::out_of_time(self).await
     }
 
-    /// What a statement may take that comes to it.
+    /// Returns the limits of a statement that arrives.
     pub(crate) fn limits(&self) -> Limits {
         let came = *self.came.lock().unwrap_or_else(PoisonError::into_inner);
         Limits::of(&self.current_settings()).since(came)
     }
 
-    /// Ends, with its error, when the statement that came after `before` was stopped by a limit and its work
-    /// has not said so: it may compute for long. To be polled by a thread that computes nothing.
+    /// Waits until the statement after `before` was stopped by a limit and its work has not
+    /// returned, since it may compute for long. Returns its error. Must be polled by a thread that
+    /// does not compute.
     pub async fn overdue(&self, before: &Arc<Query>) -> Error {
         deadline::overdue(self, before).await
     }
 
-    /// The database.
+    /// Returns the database.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Names for completion.
+    /// Returns names for completion.
     pub async fn names(&self) -> Names {
         let snapshot = self.snapshot();
         let mut tables: Vec<String> = snapshot.catalog.views.keys().cloned().collect();
@@ -366,32 +371,33 @@ impl Session {
         Names { tables, columns, functions }
     }
 
-    /// The statements that make the tables and views again, in an order in which they can be run.
+    /// Returns the statements that recreate the tables and views, in an order in which they can
+    /// run.
     pub fn definitions(&self) -> Vec<Definition> {
         definition::definitions(&self.database.snapshot().catalog)
     }
 
-    /// All settings with their values.
+    /// Returns all settings with their values.
     pub fn settings(&self) -> Vec<Setting> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).list()
     }
 
-    /// How it finds the cluster of `rados://` paths.
+    /// Returns the options for finding the cluster of `rados://` paths.
     pub fn ceph(&self) -> ClusterOptions {
         self.current_settings().ceph()
     }
 
-    /// Who is connected to it.
+    /// Returns the facts about the connected client.
     pub fn client(&self) -> ClientFacts {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Somebody is connected to it.
+    /// Sets the facts about the connected client.
     pub fn set_client(&self, facts: ClientFacts) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = facts;
     }
 
-    /// The value of a parameter of PostgreSQL's, or of a setting.
+    /// Returns the value of a PostgreSQL parameter or of a setting.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it is neither.
@@ -408,21 +414,23 @@ impl Session {
         }
     }
 
-    /// Whether a statement that begins now may change nothing but temporary tables: for its transaction, or its session, says so.
+    /// Returns whether its transaction, or else the session, restricts a statement that begins now
+    /// to changes of temporary tables.
     pub(crate) fn is_read_only(&self) -> bool {
         let of_transaction = self.transaction_slot().as_ref().and_then(|transaction| transaction.is_read_only);
         of_transaction.unwrap_or_else(|| self.parameters.get("default_transaction_read_only").as_deref() == Some("on"))
     }
 
-    /// How often any parameter of PostgreSQL's has been changed: as long as it is the same, they are.
+    /// Returns the number of changes of PostgreSQL's parameters. If it is the same, so are they.
     pub fn parameter_changes(&self) -> u64 {
         self.parameters.changes()
     }
 
-    /// Changes a parameter of PostgreSQL's, or a setting, as `SET` does.
+    /// Changes a PostgreSQL parameter or a setting, as `SET` does.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is neither; [`ErrorKind::Invalid`] if it cannot have this value.
+    /// [`ErrorKind::NotFound`] if it is neither; [`ErrorKind::Invalid`] if it cannot have this
+    /// value.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
         match self.parameters.set(name, value)? {
             true => Ok(()),
@@ -436,12 +444,12 @@ impl Session {
         }
     }
 
-    /// Parameters of PostgreSQL's.
+    /// Returns PostgreSQL's parameters.
     pub(crate) fn parameters(&self) -> &Parameters {
         &self.parameters
     }
 
-    /// What PREPARE has made, by name.
+    /// Returns the prepared statements by name, locked.
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Arc<Prepared>>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -456,13 +464,13 @@ impl Session {
         query
     }
 
-    /// The time zone that it is in, if that is another one than UTC.
+    /// Returns its time zone, if it differs from UTC.
     pub fn zone(&self) -> Option<String> {
         zone_in_arrow(&self.parameters.get("timezone")?)?
     }
 
-    /// The base state with what belongs to one statement: the names that it knows, its ledger in the scans' reach and before
-    /// the object stores.
+    /// Returns the base state with the parts of one statement: its names, and its ledger for scans
+    /// and object stores.
     pub(crate) fn state(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Result<SessionState> {
         let settings = self.current_settings();
         let state = self.base_state(&settings, |base| &base.planning)?;
@@ -508,7 +516,7 @@ impl Session {
         ))
     }
 
-    /// What a statement exports tables with.
+    /// Returns the state with which a statement exports tables.
     fn exporting(&self, settings: &Settings, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Exporting {
         let tables = arrays::CommittedTables { database: self.database.clone(), settings: settings.clone() };
         Exporting {
@@ -520,7 +528,7 @@ impl Session {
         }
     }
 
-    /// What a statement runs functions with.
+    /// Returns the host that runs a statement's functions.
     pub(crate) fn function_host(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> functions::Host {
         let settings = self.current_settings();
         functions::Host {
@@ -534,8 +542,8 @@ impl Session {
         }
     }
 
-    /// What is enough for a plan that names tables of the database alone, and has been optimized: no names, no other files. Made
-    /// in a small part of the time.
+    /// Returns a state that suffices for an optimized plan of tables of the database alone, without
+    /// names or other files. It takes a small part of the time of `Session::state`.
     pub(crate) fn state_of_known_plan(&self, query: &Arc<Query>) -> Result<SessionState> {
         let settings = self.current_settings();
         let state = self.base_state(&settings, |base| &base.state)?;
@@ -550,7 +558,7 @@ impl Session {
         Ok(which(&base).clone())
     }
 
-    /// A state in which a statement's scans find its ledger, and how it is to be run.
+    /// Adds a statement's ledger, for its scans, and the settings for running it.
     fn of_statement(&self, mut state: SessionState, query: &Arc<Query>, settings: &Settings) -> SessionState {
         state.config_mut().set_extension(Arc::clone(query));
         let cache = Arc::new(self.database.cache().by_path(settings.io_path()));
@@ -565,21 +573,22 @@ impl Session {
 }
 
 impl Database {
-    /// A new session on it.
+    /// Creates a session on it.
     pub fn session(&self) -> Result<Session> {
         Session::new(self.clone(), self.settings().clone())
     }
 
-    /// A new session on it that may do so much.
+    /// Creates a session on it with limited rights.
     pub fn session_with(&self, rights: Rights) -> Result<Session> {
         Session::new(self.clone(), self.settings().clone().with_rights(rights))
     }
 }
 
-/// A statement's work, where it is: who is given it to wait for does not move it, and is no larger for it.
+/// A statement's work, pinned in place: callers that await it neither move it nor grow by its size.
 pub(crate) type Work<'a, T> = Pin<&'a mut (dyn Future<Output = Result<T>> + Send)>;
 
-/// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.
+/// Runs a statement's work within its limits. Records an error in the statement, and cancels the
+/// statement if the returned future is dropped.
 pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<T> {
     let guard = CancelOnDrop::new(query);
     let work = AssertUnwindSafe(work).catch_unwind();
@@ -592,15 +601,17 @@ pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<
     outcome
 }
 
-/// Tells a statement that what would have ended it was dropped.
+/// Cancels a statement if it is dropped without being disarmed.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(Option<Arc<Query>>);
 
 impl CancelOnDrop {
+    /// Returns a guard of the statement.
     pub fn new(query: &Arc<Query>) -> Self {
         Self(Some(Arc::clone(query)))
     }
 
+    /// Drops the guard without cancelling the statement.
     pub fn disarm(mut self) {
         self.0 = None;
     }

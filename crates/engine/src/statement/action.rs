@@ -1,8 +1,9 @@
-//! Statements that reach outside of the database, for an audit log: what each does, and to what.
+//! Maps each statement that reaches outside the database to an entry of the audit log: an action
+//! and its target.
 //!
-//! An action has a name or a path and never a value, so that no password of `ATTACH` and no value
-//! of `SET` is in it. The statement that runs says what it does: `EXECUTE` of a prepared `COPY` is
-//! the `COPY`.
+//! The target is a name or a path and never a value, so an entry contains no password of `ATTACH`
+//! and no value of `SET`. The statement that runs names the action: `EXECUTE` of a prepared `COPY`
+//! is logged as `COPY`.
 
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
@@ -10,7 +11,7 @@ use super::{Statement, attach::Attach};
 use crate::query::Action;
 use crate::settings::reaches_outside;
 
-/// The action of a statement, unless it stays within the database.
+/// Returns the action of a statement, or `None` if it stays within the database.
 pub(super) fn of(statement: &Statement) -> Option<Action> {
     let action = |tag, target: &str| Some(Action { tag, target: target.into(), table: None });
     match statement {

@@ -1,4 +1,4 @@
-//! What a session does with statements: runs, prepares, describes and explains them.
+//! The statement methods of a session: run, prepare, describe and explain.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -15,7 +15,8 @@ use crate::session::{Session, watched};
 use crate::{Output, Query, Result, resolve};
 
 impl Session {
-    /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
+    /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows)
+    /// cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
         let statement = &*self.named_here(statement);
         let context = self.context(statement);
@@ -23,55 +24,58 @@ impl Session {
         Ok(told(output, &context))
     }
 
-    /// Parses one statement, whose parameters, `$1`, `$2` ... or `?`, get values when it is run.
+    /// Parses one statement. Its parameters, `$1`, `$2` ... or `?`, get values when it runs.
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] for what cannot be parsed. Whether its tables are there is seen when it is run.
+    /// [`ErrorKind::Syntax`] if the statement cannot be parsed. A missing table is reported when
+    /// the statement runs.
     pub fn prepare(&self, statement: &str) -> Result<Prepared> {
         super::prepare(&self.named_here(statement))
     }
 
-    /// As [`Session::sql`], of a prepared statement, of whatever session, with a value for each of its parameters.
+    /// Runs a prepared statement of any session, as [`Session::sql`] does, with a value for each of
+    /// its parameters.
     pub async fn execute(&self, prepared: &Prepared, values: &[Value]) -> Result<Output> {
         let context = self.context(prepared.text());
         let output = watched(&context.query, pin!(super::run_prepared(prepared, values, &context))).await?;
         Ok(told(output, &context))
     }
 
-    /// As [`Session::prepare`], of any statement: also such as begin or end a transaction, or are about prepared ones.
+    /// Parses any statement, as [`Session::prepare`] does, including statements that begin or end a
+    /// transaction or manage prepared ones.
     ///
     /// # Errors
-    /// As [`Session::prepare`].
+    /// The errors of [`Session::prepare`].
     pub fn parse(&self, statement: &str) -> Result<Prepared> {
         self.templates().parse(&self.named_here(statement), super::client)
     }
 
-    /// A `COPY ... FROM STDIN` or `TO STDOUT`, for whoever carries it out between its client and the database; `None` for any
-    /// other statement.
+    /// Parses a `COPY ... FROM STDIN` or `TO STDOUT` for a caller that moves the rows between its
+    /// client and the database. Returns `None` for any other statement.
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] and [`ErrorKind::Invalid`]: what is wrong with such a statement.
+    /// [`ErrorKind::Syntax`] and [`ErrorKind::Invalid`] if such a statement is malformed.
     pub fn client_copy(&self, statement: &str) -> Result<Option<ClientCopy>> {
         super::client_copy(&self.named_here(statement))
     }
 
-    /// What a prepared statement takes and gives, without running it. `declared` are types of its first parameters, as far
-    /// as its client has some.
+    /// Returns the parameters and columns of a prepared statement without running it. `declared`
+    /// holds the types of its first parameters, as far as the client declares them.
     ///
     /// # Errors
-    /// Those that its plan would have.
+    /// The errors of its plan.
     pub async fn describe(&self, prepared: &Prepared, declared: &[Option<DataType>]) -> Result<Described> {
         let limits = Limits::of(&self.current_settings());
-        // It is no statement of its own: what runs goes on being what `query` tells of.
+        // A description is no statement of its own: `query` keeps reporting the one that runs.
         let context = self.context_of(Query::start(0, self.id(), prepared.text(), limits));
         watched(&context.query, pin!(super::describe(prepared, declared, &context))).await
     }
 
-    /// What a query will do or, if it is to be run for it, what it did. Takes the query, or `EXPLAIN` of it. Dropping
-    /// the future cancels it.
+    /// Returns the plan of a query or, if the mode runs it, its statistics. Takes the query, or
+    /// `EXPLAIN` of it. Dropping the future cancels it.
     ///
     /// # Errors
-    /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
+    /// The errors of the query; [`crate::ErrorKind::Invalid`] if the statement is no query.
     pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
         let statement = &*self.named_here(statement);
         let context = self.context(statement);
@@ -81,15 +85,15 @@ impl Session {
         Ok(explained)
     }
 
-    /// A statement whose names of several words are those of the database.
+    /// Rewrites qualified names to those of the database.
     fn named_here<'a>(&self, statement: &'a str) -> Cow<'a, str> {
         resolve::named_here(statement, &self.client().database)
     }
 
-    /// What a statement that begins now is carried out with.
+    /// Builds the context of a statement that begins now.
     fn context(&self, statement: &str) -> Context<'_> {
         let limits = self.limits();
-        // The next one of the same text comes when this one is done.
+        // A later statement of the same text arrives only after this one is done.
         self.forget_arrival();
         self.context_of(self.start_query(statement, limits))
     }
@@ -99,7 +103,7 @@ impl Session {
     }
 }
 
-/// The output, once its statement knows of it.
+/// Records the outcome in the query's statistics and returns the output.
 fn told(output: Output, context: &Context<'_>) -> Output {
     if let Output::Done(done) = &output {
         context.query.made_rows(done.rows.unwrap_or(0));

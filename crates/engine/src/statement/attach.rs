@@ -12,11 +12,11 @@ use crate::identifiers::normal;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
-/// Names that mean something else as a schema or a catalog.
+/// Names that are schemas or catalogs already.
 const TAKEN: [&str; 5] =
     [crate::identifiers::CATALOG, crate::identifiers::SCHEMA, crate::postgres::SCHEMA, "information_schema", "pg_temp"];
 
-/// The parsed statement.
+/// A parsed `ATTACH` or `DETACH`.
 #[derive(Debug)]
 pub(super) enum Attach {
     Attach { address: String, name: String, if_not_exists: bool },
@@ -25,10 +25,10 @@ pub(super) enum Attach {
 
 type Parsed<T> = std::result::Result<T, ParserError>;
 
-/// The statement, if it is one.
+/// Parses either statement. The first word of the input is one of the two.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     if parse_word(parser, "attach") {
-        // What the parser would say has the address in it.
+        // The parser's message would contain the address.
         return attach(parser).map(Statement::Attach).map_err(|_| {
             Error::new(ErrorKind::Syntax, "this is not how a database is attached").with_hint(
                 "ATTACH [DATABASE] [IF NOT EXISTS] 'postgresql://USER@HOST:PORT/DATABASE' AS name [(TYPE postgres)]",
@@ -45,7 +45,7 @@ fn attach(parser: &mut Parser<'_>) -> Parsed<Attach> {
     let address = parser.parse_literal_string()?;
     parser.expect_keyword(Keyword::AS)?;
     let name = normal(&parser.parse_identifier()?);
-    // As other engines have it, which attach more than one kind.
+    // Other engines write the type of database here, since they attach several.
     if parser.consume_token(&Token::LParen) {
         let is_type = parse_word(parser, "type");
         if !is_type || !(parse_word(parser, "postgres") || parse_word(parser, "postgresql")) {
@@ -63,6 +63,7 @@ fn detach(parser: &mut Parser<'_>) -> Parsed<Attach> {
 }
 
 impl Attach {
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         match self {
             Self::Attach { address, name, if_not_exists } => {
@@ -78,7 +79,7 @@ impl Attach {
                     return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint(format!("DETACH {name} first")));
                 }
                 let server = Arc::new(Server::new(&address)?);
-                // Whether it is there, and lets this user in, is known now.
+                // Connects now, to report a missing server or a refused login with this statement.
                 server.view().await?;
                 context.session.attach(name, server);
                 Ok(done("ATTACH", None))

@@ -1,14 +1,16 @@
-//! `CHECKPOINT [table, ...]`: rows that are in no segment go into segments, and segments that have lost much are written
-//! anew without what they have lost. Answers are the same before and after.
+//! `CHECKPOINT [table, ...]` moves rows outside segments into segments. It rewrites segments with
+//! many deleted rows, without these rows. Query results are the same before and after.
 //!
-//! 1. In the writer's place: nobody changes the table meanwhile. Readers go on.
-//! 2. The rows, and what is left of the segments to be rewritten, are sorted if the table is, and written to segments: files,
-//!    which are synced.
-//! 3. One commit adds these segments and removes the rows and the segments that they came from.
+//! 1. The statement takes the writer slot, so the table does not change meanwhile. Readers
+//!    continue.
+//! 2. It collects the rows and the live rows of the segments to be rewritten, sorts them if the
+//!    table is sorted, writes them to segment files and syncs these.
+//! 3. One commit adds the new segments and removes the rows and segments they replace.
 //!
-//! A segment is rewritten if half of its rows are deleted, or if it is small beside what comes to it, so that tables that
-//! grow by little have few segments: in a table without partitions, one that has less than twice as many rows. So a row is
-//! rewritten some log n times until n rows are there.
+//! A segment is rewritten if half of its rows are deleted. In a table without partitions it is also
+//! rewritten if it has less than twice as many rows as are outside segments. A table that grows in
+//! small steps thus has few segments, and each row is rewritten about log n times in a table of n
+//! rows.
 
 use std::sync::Arc;
 
@@ -25,14 +27,14 @@ use crate::query::Done;
 use crate::snapshot::{Table, TableSegment};
 use crate::{Error, ErrorKind, Result, task};
 
-/// The parsed statement.
+/// A parsed `CHECKPOINT`.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// All of them, if none is named.
+    /// The named tables. Empty for all tables.
     tables: Vec<String>,
 }
 
-/// After the word itself.
+/// Parses the names after `CHECKPOINT`.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Checkpoint> {
     let names = parse_names(parser).map_err(|e| super::syntax::<()>(Err(e)))?;
     Ok(Checkpoint { tables: names.iter().map(table_name).collect::<Result<_>>()? })
@@ -46,11 +48,12 @@ fn parse_names(parser: &mut Parser<'_>) -> std::result::Result<Vec<ObjectName>, 
 }
 
 impl Checkpoint {
-    /// Those that are named.
+    /// Returns the named tables.
     pub fn tables(&self) -> &[String] {
         &self.tables
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let names = match self.tables.is_empty() {
             true => context.snapshot.tables().map(|table| table.name.clone()).collect(),
@@ -76,7 +79,8 @@ impl Checkpoint {
     }
 }
 
-/// Checkpoints tables that need it after a commit. What goes wrong is a notice: the commit is done.
+/// Checkpoints tables that are due after a commit. An error becomes a notice, since the commit is
+/// done.
 pub(super) async fn if_due(names: &[String], context: &Context<'_>) {
     let Some(most) = context.settings().checkpoint_rows() else { return };
     let snapshot = context.database.snapshot();
@@ -89,14 +93,14 @@ pub(super) async fn if_due(names: &[String], context: &Context<'_>) {
     }
 }
 
-/// Memory that rows outside of segments may take, in each table.
+/// Maximum bytes of rows outside segments in each table, before a checkpoint is due.
 const MOST_BYTES: u64 = 256 << 20;
 
 async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     task::long().await;
     let writing = context.database.writing(&context.settings()).await?;
     let seen = context.database.head(&writing)?;
-    // Somebody may have dropped it meanwhile.
+    // Another session may have dropped the table meanwhile.
     let Some(table) = seen.table(name) else { return Ok(()) };
     let segments: Vec<TableSegment> =
         table.segments.iter().filter(|segment| is_rewritten(segment, table)).cloned().collect();

@@ -1,13 +1,16 @@
-//! `CREATE [OR REPLACE] [TEMP | TEMPORARY | UNLOGGED] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
-//! `[WITH (residence = 'cuda:0')] [ON COMMIT PRESERVE ROWS | DELETE ROWS | DROP] [AS query]`
-//!
 //! ```text
+//! CREATE [OR REPLACE] [TEMP | TEMPORARY | UNLOGGED] TABLE [IF NOT EXISTS] name [(columns)]
+//!     [PARTITION BY ...] [CLUSTER BY (...)] [WITH (residence = 'cuda:0')]
+//!     [ON COMMIT PRESERVE ROWS | DELETE ROWS | DROP] [AS query]
+//!
 //! PARTITION BY RANGE (column) (PARTITION name VALUES LESS THAN (literal | MAXVALUE), ...)
-//! PARTITION BY LIST (column) (PARTITION name VALUES IN (literal | NULL, ...), ..., PARTITION name DEFAULT)
+//! PARTITION BY LIST (column)
+//!     (PARTITION name VALUES IN (literal | NULL, ...), ..., PARTITION name DEFAULT)
 //! PARTITION BY HASH (column) PARTITIONS n
 //! ```
-//! `UNLOGGED`, for a table that may be empty after a crash, makes one that is not. The rows of the query are written first; the table and its segments become visible in one commit. `ON COMMIT` is for temporary
-//! tables.
+//! `UNLOGGED` permits a table to be empty after a crash. It is accepted, and the table is durable
+//! all the same. The statement writes the rows of the query first; one commit makes the table and
+//! its segments visible. `ON COMMIT` is for temporary tables.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,11 +41,11 @@ use crate::temporary::OnCommit;
 use crate::type_names::type_name;
 use crate::{Error, ErrorKind, Result, Rule, planner};
 
-/// The parsed statement.
+/// A parsed `CREATE TABLE`.
 #[derive(Debug)]
 pub(super) struct CreateTable {
     name: String,
-    /// What becomes of it when a transaction commits, if it is temporary.
+    /// The action when a transaction commits, if the table is temporary.
     temporary: Option<OnCommit>,
     exists: IfExists,
     columns: Vec<ColumnDef>,
@@ -53,7 +56,7 @@ pub(super) struct CreateTable {
     query: Option<Box<SqlQuery>>,
 }
 
-/// What to do if there is a table of that name.
+/// The action if a table of that name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IfExists {
     Fail,
@@ -61,13 +64,13 @@ enum IfExists {
     Replace,
 }
 
-/// Whether the table is the statement's own, or one that was there.
+/// Tells whether the commit created the table or kept an existing one.
 enum Committed {
     New,
     Kept,
 }
 
-/// The statement, if it is one; the parser stays where it was otherwise.
+/// Parses the statement. Returns `None`, with nothing consumed, for another statement.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<CreateTable>> {
     let to_error = |e| super::syntax::<()>(Err(e));
     match parser.maybe_parse(parse_head).map_err(to_error)? {
@@ -76,14 +79,14 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<CreateTable>> {
     }
 }
 
-/// Whether it is a temporary one, and what to do if it is there.
+/// Parses up to the name. Returns whether the table is temporary, and the action if it exists.
 fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<(bool, IfExists), ParserError> {
     parser.expect_keyword(Keyword::CREATE)?;
     let replaces = parser.parse_keywords(&[Keyword::OR, Keyword::REPLACE]);
-    // Of SQL's two kinds there is but the one.
+    // `LOCAL` and `GLOBAL` mean the same here.
     let has_kind = parser.parse_one_of_keywords(&[Keyword::LOCAL, Keyword::GLOBAL]).is_some();
     let is_temporary = parser.parse_one_of_keywords(&[Keyword::TEMP, Keyword::TEMPORARY]).is_some();
-    // What need not survive a crash may.
+    // The table survives a crash, which `UNLOGGED` permits.
     let _ = !has_kind && !is_temporary && parser.parse_keyword(Keyword::UNLOGGED);
     if has_kind && !is_temporary {
         let next = parser.peek_token();
@@ -102,7 +105,7 @@ fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<(bool, IfExists), 
     Ok((is_temporary, exists))
 }
 
-/// `ON COMMIT ...`, if it is next.
+/// Parses `ON COMMIT ...`, if it is next.
 fn parse_on_commit(parser: &mut Parser<'_>) -> Parsed<Option<OnCommit>> {
     if !parser.parse_keywords(&[Keyword::ON, Keyword::COMMIT]) {
         return Ok(None);
@@ -239,7 +242,7 @@ fn parse_list_part(parser: &mut Parser<'_>) -> Parsed<ListPartition> {
     Ok(ListPartition { name, values, is_default: false })
 }
 
-/// A literal as text; `None` for NULL. `DATE '...'` and `-5` are literals too.
+/// Parses a literal to its string; `None` for NULL. `DATE '...'` and `-5` are literals too.
 fn parse_literal(parser: &mut Parser<'_>) -> Parsed<Option<String>> {
     let expr = parser.parse_expr()?;
     literal_text(&expr).ok_or_else(|| ParserError::ParserError(format!("expected a literal, found {expr}")))
@@ -260,16 +263,18 @@ fn literal_text(expr: &SqlExpr) -> Option<Option<String>> {
 }
 
 impl CreateTable {
+    /// Settles the expressions of the statement. See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         self.columns.iter_mut().try_for_each(planner::settle)?;
         self.query.as_mut().map_or(Ok(()), |query| planner::settle(query.as_mut()))
     }
 
-    /// Whether it is its session's alone.
+    /// True if the table is temporary.
     pub fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         if self.already_exists(context)? {
             return Ok(done("CREATE TABLE", None));
@@ -307,16 +312,19 @@ impl CreateTable {
         };
         let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());
         match self.commit(id, &schema, segments, target, context).await? {
-            // Somebody was faster.
+            // Another session created the table first.
             Committed::Kept => return Ok(done("CREATE TABLE", None)),
-            // When the transaction commits.
+            // The commit of the transaction moves the table to its devices.
             Committed::New if context.transaction().is_some() => {}
             Committed::New => residence::follow(&self.name, context).await?,
         }
         Ok(done("CREATE TABLE", rows))
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] if the name is taken.
     fn already_exists(&self, context: &Context<'_>) -> Result<bool> {
         context.snapshot.only_once(&self.name)?;
         let catalog = &context.snapshot.catalog;
@@ -339,7 +347,7 @@ impl CreateTable {
         }
     }
 
-    /// The columns as declared, or as the query has them; with text as the reader gives it.
+    /// Returns the columns as declared, or as the query has them, in the types that tables store.
     async fn schema(&self, plan: Option<&LogicalPlan>, context: &Context<'_>) -> Result<SchemaRef> {
         let declared = if self.columns.is_empty() { None } else { Some(self.declared_schema(context).await?) };
         let fields = match (declared, plan) {
@@ -352,7 +360,7 @@ impl CreateTable {
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
             (Some(declared), _) => declared.fields().clone(),
-            // What happens to hold no NULL today may hold one tomorrow: only a declaration forbids it.
+            // A column without NULLs today may have some tomorrow: only a declaration forbids them.
             (None, Some(plan)) => averages_stored(nullable(plan.schema().as_arrow())),
             (None, None) => return Err(Error::new(ErrorKind::Syntax, "a table needs columns")),
         };
@@ -377,8 +385,8 @@ impl CreateTable {
             return Err(unenforced(&constraint.to_string()));
         }
         no_name_twice(self.columns.iter().map(|column| normal(&column.name)))?;
-        // DataFusion turns SQL types into Arrow's when it plans a cast: each type once, for its rules compare columns with
-        // all others.
+        // DataFusion maps SQL types to Arrow types when it plans a cast. Each type is cast once,
+        // since the planner's rules compare each column with all others.
         let (mut known, mut casts) = (HashMap::new(), Vec::new());
         let mut place_of = |data_type| {
             *known.entry(data_type).or_insert_with(|| {
@@ -432,7 +440,7 @@ impl CreateTable {
                 .with_hint("hash by an integer, date, timestamp, boolean or text column"));
         }
         self.check_partition_names()?;
-        // Bounds and lists are checked against the column's type here, not at the first row.
+        // Checks bounds and lists against the column's type here, instead of at the first row.
         Router::new(self.partition_by.as_ref(), schema).map(drop)
     }
 
@@ -462,7 +470,7 @@ impl CreateTable {
         };
         let (name, exists) = (self.name.clone(), self.exists);
         let change = move |catalog: &mut Catalog| {
-            // Somebody may have been faster since the statement's snapshot.
+            // Another session may have created the table since the statement's snapshot.
             match (catalog.tables.contains_key(&name), exists) {
                 (true, IfExists::Fail) => return Err(already_there(&name)),
                 (true, IfExists::Keep) => return Ok((Committed::Kept, Vec::new())),
@@ -496,7 +504,8 @@ fn nullable(schema: &Schema) -> Fields {
     schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect()
 }
 
-/// Averages of DECIMAL(35, s) or more have up to 42 digits. Tables store 38 of them; one that needs more does not fit.
+/// Averages of DECIMAL(35, s) or more have up to 42 digits. Tables store 38 of them. A value that
+/// needs more does not fit.
 fn averages_stored(fields: Fields) -> Fields {
     let stored = |field: &Arc<Field>| match field.data_type() {
         DataType::Decimal256(39..=42, scale) => {
@@ -518,12 +527,12 @@ fn unenforced(what: &str) -> Error {
         .with_hint("leave it out; NOT NULL is the constraint that is enforced")
 }
 
-/// A field of a query as a column of a table.
+/// Returns a field of a query as a column of a table.
 fn storable(field: &Field) -> Result<Field> {
     let data_type = match field.data_type() {
         DataType::Dictionary(_, values) => values.as_ref(),
         DataType::RunEndEncoded(_, values) => values.data_type(),
-        // Integers' and decimals' smaller forms are one type to us.
+        // Smaller forms of a decimal are stored as one type.
         DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => &DataType::Decimal128(*p, *s),
         DataType::Date64 => &DataType::Date32,
         DataType::Float16 => &DataType::Float32,

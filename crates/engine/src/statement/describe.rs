@@ -1,9 +1,11 @@
-//! What a statement takes and gives, found out without running it: for clients that ask before they run it.
+//! Determines the parameters and columns of a statement without running it, for clients that ask
+//! before they run it.
 //!
-//! 1. Its parameters: of what the client says of them, and, where it says nothing, of what they stand beside. One that may be
-//!    anything has no type.
-//! 2. Its columns: those of its plan with a NULL of the right type for each parameter. What is run later has values in these
-//!    places, and may have columns of narrower or wider types for it: whoever was told of these has to cast.
+//! 1. A parameter has the type that the client declares. For one without a declaration, the context
+//!    in the statement determines the type. A parameter that may have any type has none.
+//! 2. The columns are those of its plan with a NULL of the right type for each parameter. A later
+//!    run has values there, and its columns may have narrower or wider types. A client that was
+//!    told these types has to cast.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,17 +23,17 @@ use crate::postgres::column_names::ColumnNames;
 use crate::prepared::{Prepared, StatementKind};
 use crate::{Error, ErrorKind, Result, planner};
 
-/// What a statement takes and gives.
+/// Parameters and columns of a statement.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// Of each parameter; `None` if it may be of any type.
+    /// The type of each parameter; `None` if it may be of any type.
     pub parameters: Vec<Option<DataType>>,
-    /// Of the rows; `None` if there are none.
+    /// The columns of its rows; `None` if it returns none.
     pub columns: Option<SchemaRef>,
 }
 
 impl Statement {
-    /// What PostgreSQL's clients know the columns of its rows as.
+    /// Returns the names by which PostgreSQL's clients know the columns of its rows.
     fn column_names(&self) -> ColumnNames {
         match self {
             Self::Modify(modify) => modify.column_names(),
@@ -73,7 +75,8 @@ impl Statement {
     }
 }
 
-/// What a prepared statement takes and gives, if its first parameters are of types that its client says.
+/// Returns the parameters and columns of a prepared statement. `declared` are the types that its
+/// client declares for its first parameters.
 pub(crate) async fn describe(
     prepared: &Prepared,
     declared: &[Option<DataType>],
@@ -123,7 +126,8 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
     }
 }
 
-/// Fills in what the statement itself says of its parameters. What goes wrong here goes wrong, or not, when it is run.
+/// Fills in the types that the statement itself determines. An error is ignored here: the run
+/// reports it if it persists.
 async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context: &Context<'_>) {
     let Ok(statement) = prepared.unbound().and_then(parse_tokens) else { return };
     let mut statement = match statement {
@@ -164,7 +168,7 @@ async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context
     }
 }
 
-/// Types that parameters have for what they stand beside.
+/// Returns the types that parameters take from the expressions beside them.
 async fn beside(statement: DataFusionStatement, context: &Context<'_>) -> Vec<(usize, DataType)> {
     let Ok(state) = context.state() else { return Vec::new() };
     let state = Arc::clone(state);
@@ -178,7 +182,7 @@ async fn type_of(name: &ast::DataType, context: &Context<'_>) -> Option<DataType
     plan.schema().fields().first().map(|field| field.data_type().clone())
 }
 
-/// Of `$1` it is 0.
+/// Returns the index of a parameter: 0 for `$1`.
 fn number(name: &str) -> Option<usize> {
     name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
@@ -194,16 +198,16 @@ fn parameter(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// Parameters that are cast where they stand, and such that count rows.
+/// Parameters that are cast in place, and parameters that count rows.
 #[derive(Default)]
 struct Written {
     casts: Vec<(usize, ast::DataType)>,
     counts: Vec<usize>,
-    /// Of `x = ANY($1)`.
+    /// Parameters that are lists, as in `x = ANY($1)`.
     lists: Vec<usize>,
 }
 
-/// `x = $1` in place of `x = ANY($1)`: what is beside a list is of the type of what is in it.
+/// Rewrites `x = ANY($1)` to `x = $1`, since an expression beside a list has the type of its items.
 struct WithoutLists;
 
 impl VisitorMut for WithoutLists {
@@ -243,7 +247,8 @@ impl Visitor for Written {
     }
 }
 
-/// `column = value` for each, so that a parameter among the values is of its column's type.
+/// Builds `column = value` for each pair, so that a parameter among the values gets the type of its
+/// column.
 pub(super) fn equalities<'a>(values: impl Iterator<Item = (&'a String, &'a Expr)>) -> impl Iterator<Item = Expr> {
     values.map(|(column, value)| Expr::BinaryOp {
         left: Box::new(Expr::Identifier(ast::Ident::with_quote('"', column))),
@@ -252,7 +257,7 @@ pub(super) fn equalities<'a>(values: impl Iterator<Item = (&'a String, &'a Expr)
     })
 }
 
-/// Parses a statement with parameters that a client may run: any.
+/// Parses any statement with parameters that a client may run.
 pub(crate) fn client(text: &str) -> Result<Prepared> {
     let tokens = planner::tokens(text)?;
     if crate::prepared::of_prepare(&tokens)?.is_some() {

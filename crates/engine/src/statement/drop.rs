@@ -1,4 +1,5 @@
-//! `DROP TABLE | VIEW | MODEL | FUNCTION [IF EXISTS] name, ...`: all of them or none; temporary tables after the others.
+//! `DROP TABLE | VIEW | MODEL | FUNCTION [IF EXISTS] name, ...` drops all or none. Temporary tables
+//! are dropped after the others.
 
 use datafusion::sql::sqlparser::ast::{DropFunction, ObjectName, ObjectType};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -20,7 +21,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The word for it in messages.
+    /// Returns the word for it in messages.
     fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -31,7 +32,7 @@ impl Kind {
     }
 }
 
-/// `DROP MODEL`; `None`, with nothing consumed, if it is another statement.
+/// Parses `DROP MODEL`. Returns `None`, with nothing consumed, for another statement.
 pub(super) fn parse_model(parser: &mut Parser<'_>) -> Result<Option<Drop>> {
     let is_model =
         matches!(&parser.peek_nth_token(1).token, Token::Word(word) if word.value.eq_ignore_ascii_case("model"));
@@ -46,7 +47,7 @@ pub(super) fn parse_model(parser: &mut Parser<'_>) -> Result<Option<Drop>> {
     Ok(Some(Drop { kind: Kind::Model, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? }))
 }
 
-/// Names, each once.
+/// Returns the names without duplicates.
 fn once(names: &[ObjectName]) -> Result<Vec<String>> {
     let mut all: Vec<String> = Vec::with_capacity(names.len());
     for name in names.iter().map(table_name) {
@@ -58,7 +59,7 @@ fn once(names: &[ObjectName]) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The parsed statement.
+/// A parsed `DROP`.
 #[derive(Debug)]
 pub(super) struct Drop {
     kind: Kind,
@@ -67,12 +68,13 @@ pub(super) struct Drop {
 }
 
 impl Drop {
+    /// Returns the `DROP` of tables or views.
     pub fn new(object: ObjectType, if_exists: bool, names: &[ObjectName]) -> Result<Self> {
         let kind = if object == ObjectType::View { Kind::View } else { Kind::Table };
         Ok(Self { kind, if_exists, names: once(names)? })
     }
 
-    /// Functions by their names: there are never two of one name.
+    /// Returns the `DROP` of functions. A name is enough: a function has no overloads.
     pub fn of_functions(dropped: &DropFunction) -> Result<Self> {
         if let Some(told) = dropped.func_desc.iter().find(|function| function.args.is_some()) {
             let error = Error::new(
@@ -85,27 +87,28 @@ impl Drop {
         Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: once(&names)? })
     }
 
-    /// The names that are dropped.
+    /// Returns the dropped names.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whether it is about functions.
+    /// True if it drops functions.
     pub fn is_of_functions(&self) -> bool {
         self.kind == Kind::Function
     }
 
-    /// Whether it is about what can be part of a transaction.
+    /// True if it can be part of a transaction.
     pub fn is_of_tables_or_views(&self) -> bool {
         matches!(self.kind, Kind::Table | Kind::View)
     }
 
-    /// Whether nothing of it is anybody's but the session's.
+    /// True if it drops only the session's own tables.
     pub fn drops_only_temporary(&self, snapshot: &Snapshot) -> bool {
         let is_own = |name: &String| snapshot.is_temporary(name) || (self.if_exists && !is_there(name, snapshot));
         self.kind == Kind::Table && self.names.iter().all(is_own)
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let Self { kind, if_exists, names } = self;
         let tag = match kind {
@@ -115,11 +118,12 @@ impl Drop {
             Kind::Function => "DROP FUNCTION",
         };
         let (temporary, mut names) = match kind {
-            // Of one that another session has made something of, the session's own goes.
+            // If another session has created something of the same name, the session's own table is
+            // dropped.
             Kind::Table => context.apart(names),
             _ => (Vec::new(), names),
         };
-        // Where nothing is to be done, nothing need be allowed.
+        // A statement with nothing to do needs no permission.
         if if_exists && matches!(kind, Kind::Table | Kind::View) {
             names.retain(|name| is_there(name, &context.snapshot));
         }
@@ -184,7 +188,7 @@ async fn drop_temporary(names: Vec<String>, context: &Context<'_>) -> Result<()>
     Drop { kind: Kind::Table, if_exists: false, names }.carry_out(&context.of_temporary(temporary, false)).await
 }
 
-/// `DISCARD TEMP`: all of the session's own tables.
+/// Runs `DISCARD TEMP`: drops all of the session's own tables.
 pub(super) async fn all_temporary(context: &Context<'_>) -> Result<Done> {
     let names = context.snapshot.tables().map(|table| &table.name).filter(|name| context.snapshot.is_temporary(name));
     drop_temporary(names.cloned().collect(), context).await?;

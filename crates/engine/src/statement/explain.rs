@@ -25,7 +25,7 @@ use crate::query::{Output, Rows};
 use crate::settings::{Fallback, GpuMode};
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed statement.
+/// A parsed `EXPLAIN`.
 #[derive(Debug)]
 pub(super) struct Explain {
     pub mode: ExplainMode,
@@ -41,7 +41,7 @@ enum Format {
     Json,
 }
 
-/// What follows EXPLAIN, if all of it is ours; else nothing is consumed.
+/// Parses `EXPLAIN` if this module runs it. Otherwise returns `None` and consumes nothing.
 pub(super) fn parse(parser: &mut DFParser<'_>) -> Result<Option<Statement>> {
     let options = parser.parser.maybe_parse(options).map_err(|e| super::syntax::<()>(Err(e)))?;
     let Some(Options { mode, format, is_verbose }) = options else { return Ok(None) };
@@ -59,7 +59,8 @@ struct Options {
     is_verbose: bool,
 }
 
-/// The options, where a query follows them or they are ours alone.
+/// Parses the options. Fails unless a query follows or the format is JSON, which only this module
+/// has.
 fn options(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
     parser.expect_keyword(Keyword::EXPLAIN)?;
     let is_list = parser.peek_token_ref().token == Token::LParen && !is_query(&parser.peek_nth_token(1));
@@ -106,7 +107,7 @@ fn format(parser: &mut Parser<'_>) -> std::result::Result<Format, ParserError> {
     parser.expected_ref("TEXT or JSON", parser.peek_token_ref())
 }
 
-/// Whether a query begins here.
+/// Returns whether a query begins at this token.
 fn is_query(token: &TokenWithSpan) -> bool {
     match &token.token {
         Token::LParen => true,
@@ -125,7 +126,7 @@ fn no_query() -> Error {
     )
 }
 
-/// Explains a text: a query, or EXPLAIN of one, whatever that says of mode and format.
+/// Explains a query, or `EXPLAIN` of one, whose own mode and format are ignored.
 pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
     match super::parse(text)? {
         Statement::Explain(Explain { query, is_verbose, .. }) => {
@@ -137,6 +138,7 @@ pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>
 }
 
 impl Explain {
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
         let (mode, format) = (self.mode, self.format);
         let explanation = explained(*self.query, None, mode, self.is_verbose, context).await?;
@@ -157,7 +159,7 @@ impl Explain {
     }
 }
 
-/// `text` is the query as it was written, if that is known.
+/// Explains a query. `text` is its source text, if that is known.
 async fn explained(
     mut query: DataFusionStatement,
     text: Option<&str>,
@@ -208,7 +210,8 @@ fn with_log<'a>(context: &Context<'a>, log: &PassLog) -> Result<Context<'a>> {
     Ok(context.with_state(&context.snapshot, state))
 }
 
-/// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.
+/// Returns a context that plans a statement without running it. A plan that the fallback setting
+/// would refuse is reported instead of failing.
 pub(super) fn planning<'a>(context: &Context<'a>) -> Result<Context<'a>> {
     let mut state = context.state()?.as_ref().clone();
     let fusing = state.config().get_extension::<Fusing>();

@@ -1,8 +1,14 @@
-//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS {type | TABLE(column type, ...)} LANGUAGE {python | cuda}
-//! [IMMUTABLE | STABLE | VOLATILE] [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$`, as PostgreSQL has it.
+//! `CREATE FUNCTION`, with the syntax of PostgreSQL:
 //!
-//! The text is given to the language before it is kept: one that it does not take is an error, with the line. So functions are
-//! made only where they may run.
+//! ```text
+//! CREATE [OR REPLACE] FUNCTION name(argument type, ...)
+//!     RETURNS {type | TABLE(column type, ...)} LANGUAGE {python | cuda}
+//!     [IMMUTABLE | STABLE | VOLATILE]
+//!     [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$
+//! ```
+//!
+//! The language compiles the source before the function is stored, and an error names the line. So
+//! a function can be created only in a process that can run it.
 
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, CreateFunction as SqlCreateFunction, CreateFunctionBody, DataType as SqlType, Expr, FunctionBehavior,
@@ -17,7 +23,7 @@ use crate::query::Done;
 use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result, arrays, planner};
 
-/// The parsed statement.
+/// A parsed `CREATE FUNCTION`.
 #[derive(Debug)]
 pub(super) struct CreateFunction {
     name: String,
@@ -30,12 +36,12 @@ pub(super) struct CreateFunction {
     source: String,
 }
 
-/// What is given for an argument, or comes back.
+/// The declared type of an argument or of the result.
 #[derive(Debug)]
 enum Given {
     /// A value of a type.
     Value(SqlType),
-    /// A table with these columns, or rows of them.
+    /// A table with these columns.
     Table(Vec<(String, SqlType)>),
 }
 
@@ -128,14 +134,14 @@ fn text_of(value: Value) -> Option<String> {
     }
 }
 
-/// Python's lines begin where the first of them does; that line's number stays what it is.
+/// Removes the common indentation of the source. The first line keeps its number.
 fn settled(source: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let of_text = || source.lines().filter(|line| !line.trim().is_empty());
     let first = source.lines().next().unwrap_or_default();
     let by = match first.trim().is_empty() {
         true => of_text().map(indent).min().unwrap_or(0),
-        // What follows the quotes has no indentation that says anything.
+        // Indentation after the quotes has no meaning.
         false => return [first.trim_start(), &source[first.len()..]].concat(),
     };
     let cut = |line: &str| line.get(by.min(indent(line))..).unwrap_or_default().to_string();
@@ -149,7 +155,7 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Gi
     if argument.mode.is_some() || argument.default_expr.is_some() {
         return Err(invalid(function, format!("argument {name} has a mode or a default, which there are none of")));
     }
-    // One in quotes is read as a type first, and has them still.
+    // The parser reads a quoted name as a type first, and keeps its quotes.
     let name = match name.value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(quoted) if name.quote_style.is_none() => quoted.to_string(),
         _ => normal(name),
@@ -170,7 +176,7 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Gi
     }
 }
 
-/// The columns of a table that is `what` a function has.
+/// Returns the names and types of the columns of a table. `what` names that table in errors.
 fn named_columns(function: &str, what: &str, columns: Option<Vec<ColumnDef>>) -> Result<Vec<(String, SqlType)>> {
     let columns = columns.unwrap_or_default();
     if columns.is_empty() {
@@ -192,17 +198,18 @@ fn named_columns(function: &str, what: &str, columns: Option<Vec<ColumnDef>>) ->
     Ok(named)
 }
 
-/// Whether it is a name in every language.
+/// Returns whether it is a valid name in each language.
 fn is_name(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 impl CreateFunction {
-    /// Its name.
+    /// Returns the function's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let function = self.function(context).await?;
@@ -229,7 +236,8 @@ impl CreateFunction {
         Ok(done("CREATE FUNCTION", None))
     }
 
-    /// Tables are arrays for a function: their columns are what arrays may be.
+    /// Checks the types of table columns. A function gets columns as arrays, so they must be types
+    /// of array elements.
     fn check_tables(&self, arguments: &[Parameter]) -> Result<()> {
         for Parameter { name, columns, .. } in arguments {
             for column in columns {
@@ -246,9 +254,9 @@ impl CreateFunction {
         Ok(())
     }
 
-    /// With its types settled.
+    /// Resolves the types and returns the function to be stored.
     async fn function(&self, context: &Context<'_>) -> Result<Function> {
-        // DataFusion turns SQL types into Arrow's when it plans a cast.
+        // DataFusion maps SQL types to Arrow types when it plans a cast.
         let all = self.arguments.iter().map(|(_, given)| given).chain([&self.returns]).flat_map(Given::types);
         let casts = all.enumerate().map(|(place, sql)| format!("CAST(NULL AS {sql}) AS \"{place}\""));
         let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));

@@ -1,12 +1,13 @@
-//! `VACUUM`, `ANALYZE`, `UNLISTEN`: what PostgreSQL's clients do for a server that here has nothing to be done for.
+//! `VACUUM`, `ANALYZE`, `UNLISTEN`: statements that PostgreSQL's clients send and that do nothing
+//! here.
 //!
 //! ```text
 //! VACUUM [(option, ...) | FULL | FREEZE | VERBOSE | ANALYZE] [table [(column, ...)], ...]
 //! ANALYZE [(option, ...) | VERBOSE] [table [(column, ...)], ...]
 //! UNLISTEN [channel | *]
 //! ```
-//! Commits give the room of what they replace to others by themselves, statistics are those of the segments, and nobody listens. A
-//! table that is not there is an error all the same.
+//! Commits free the space of replaced data themselves, segments hold the statistics, and there are
+//! no notifications. A missing table is an error all the same.
 
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -17,14 +18,14 @@ use super::{Context, done, table_name};
 use crate::query::Done;
 use crate::{Error, Result};
 
-/// The parsed statement.
+/// A parsed statement of these.
 #[derive(Debug)]
 pub(super) struct Housekeeping {
     tag: &'static str,
     tables: Vec<String>,
 }
 
-/// Of a statement whose first word is `word`.
+/// Parses the statement whose first word is `word`.
 pub(super) fn parse(word: Keyword, parser: &mut Parser<'_>) -> Result<Housekeeping> {
     let tag = match word {
         Keyword::VACUUM => "VACUUM",
@@ -61,7 +62,7 @@ fn names(parser: &mut Parser<'_>) -> std::result::Result<Vec<ObjectName>, Parser
     }
 }
 
-/// Options, or columns.
+/// Skips options or columns in parentheses.
 fn skip_brackets(parser: &mut Parser<'_>) -> std::result::Result<(), ParserError> {
     if parser.consume_token(&Token::LParen) {
         while !parser.consume_token(&Token::RParen) {
@@ -75,11 +76,12 @@ fn skip_brackets(parser: &mut Parser<'_>) -> std::result::Result<(), ParserError
 }
 
 impl Housekeeping {
-    /// Whether it cannot be part of a transaction.
+    /// True if it cannot be part of a transaction.
     pub fn is_by_itself(&self) -> bool {
         self.tag == "VACUUM"
     }
 
+    /// Runs the statement.
     pub fn run(&self, context: &Context<'_>) -> Result<Done> {
         let snapshot = &context.snapshot;
         match self.tables.iter().find(|name| snapshot.table(name).is_none()) {

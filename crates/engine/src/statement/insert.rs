@@ -32,7 +32,7 @@ async fn plan(columns: &[ObjectName], source: &Query, table: &Table, context: &C
     if planned.is_err()
         && let Ok(plan) = context.plan_query(Box::new(source.clone())).await
     {
-        // It is right by itself: there are more columns, or fewer, than the table takes.
+        // The query is valid by itself, so its number of columns differs from the table's.
         let takes = if columns.is_empty() { table.entry.columns.len() } else { columns.len() };
         source::check_count(plan.schema().fields().len(), takes, None, table)?;
     }
@@ -97,12 +97,13 @@ impl Insert {
         self.returning.is_none().then(|| Template::of(&self.statement)).flatten()
     }
 
+    /// Settles the expressions of the statement. See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         planner::settle(&mut self.statement)?;
         self.returning.as_mut().map_or(Ok(()), |returned| returned.items.settle())
     }
 
-    /// Without what comes back.
+    /// Returns the statement without `RETURNING`.
     pub fn into_statement(self) -> DataFusionStatement {
         DataFusionStatement::Statement(Box::new(Sql::Insert(self.statement)))
     }
@@ -191,7 +192,7 @@ fn not_supported() -> Error {
         .with_hint("INSERT INTO table [(column, ...)] {VALUES ... | SELECT ...} [RETURNING ...]")
 }
 
-/// Says which table it was.
+/// Adds the table's name to an error.
 fn in_table(error: Error, table: &str) -> Error {
     use onehop_segment::Error::{Null, Value};
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
@@ -207,12 +208,12 @@ fn in_table(error: Error, table: &str) -> Error {
     }
 }
 
-/// A table that rows can be added to.
+/// Returns a table that accepts rows.
 pub(super) fn own_table(name: &str, context: &Context<'_>) -> Result<Arc<Table>> {
     writable_table(name, context.database, &context.snapshot)
 }
 
-/// A table that rows can be added to, of a snapshot.
+/// Returns a table of a snapshot that accepts rows.
 pub(crate) fn writable_table(name: &str, database: &Database, snapshot: &Snapshot) -> Result<Arc<Table>> {
     database.check_writable()?;
     match snapshot.table(name) {
@@ -243,7 +244,7 @@ pub(super) async fn put(table: &Table, rows: EncodedRows, context: &Context<'_>)
     Ok(Some(done("INSERT", Some(count))))
 }
 
-/// The same, up to where they are to be committed.
+/// Loads such rows without committing them.
 fn few(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option<LoadedRows>> {
     if rows.len() > 1 && !table.entry.cluster_by.is_empty() {
         return Ok(None);
@@ -255,7 +256,7 @@ fn few(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option
     Ok(Some(LoadedRows { loaded, target: None }))
 }
 
-/// Writes a plan's rows to a table and commits them; their number.
+/// Writes a plan's rows to a table and commits them. Returns their number.
 pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'_>) -> Result<u64> {
     commit(load_rows(plan, table, &Beside::default(), context).await?, table, context).await
 }
@@ -269,7 +270,7 @@ async fn commit(rows: LoadedRows, table: &Table, context: &Context<'_>) -> Resul
     Ok(count)
 }
 
-/// Runs a plan for rows of a table: into segments, or, if they are few, into memory.
+/// Runs a plan for rows of a table. Rows go to segments or, if they are few, to memory.
 pub(super) async fn load_rows(
     plan: LogicalPlan,
     table: &Table,
@@ -325,8 +326,8 @@ pub(super) async fn load(
     load::load(physical, context.state()?.task_ctx(), target, most_rows, beside).await
 }
 
-/// Columns go by position: the plan's names need not be the table's.
-/// `first` is where they begin.
+/// Sorts a plan by columns of the table. Columns go by position, beginning at `first`: the plan's
+/// names need not be the table's.
 fn sorted(plan: LogicalPlan, columns: &[String], target: &Target, first: usize) -> Result<LogicalPlan> {
     let mut keys = Vec::with_capacity(columns.len());
     for column in columns {

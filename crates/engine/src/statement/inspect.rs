@@ -14,7 +14,7 @@ use crate::query::{Output, Rows};
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result, system};
 
-/// The parsed statement.
+/// A parsed statement of these.
 #[derive(Debug)]
 pub(super) enum Show {
     Tables,
@@ -24,7 +24,7 @@ pub(super) enum Show {
     Create(ObjectName),
 }
 
-/// `SHOW a.b`, where `a` may be a word that SHOW has a meaning for (`functions`).
+/// Parses `SHOW a.b`, where `a` may be a word that SHOW has a meaning for (`functions`).
 pub(super) fn parse_dotted(parser: &mut Parser<'_>) -> Result<Option<Show>> {
     if parser.peek_nth_token(2).token != Token::Period {
         return Ok(None);
@@ -39,14 +39,14 @@ pub(super) fn show_variable(words: &[Ident]) -> Show {
     let name = words.iter().map(|word| word.value.to_lowercase()).collect::<Vec<_>>().join(".");
     match name.as_str() {
         "all" => Show::AllSettings,
-        // As PostgreSQL's clients ask for them.
+        // The forms in which PostgreSQL's clients ask for them.
         "transaction.isolation.level" => Show::Setting("transaction_isolation".into()),
         "time.zone" => Show::Setting("timezone".into()),
         _ => Show::Setting(name),
     }
 }
 
-/// `SHOW COLUMNS FROM x` is `DESCRIBE x`.
+/// Converts `SHOW COLUMNS FROM x`, which is `DESCRIBE x`.
 pub(super) fn show_columns(options: ShowStatementOptions) -> Result<Show> {
     let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
     if starts_with.is_some() || limit.is_some() || limit_from.is_some() || filter_position.is_some() {
@@ -61,6 +61,7 @@ pub(super) fn show_columns(options: ShowStatementOptions) -> Result<Show> {
 }
 
 impl Show {
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
         let batch = self.batch(context).await?;
         context.query.planned();
@@ -69,6 +70,7 @@ impl Show {
         Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)))
     }
 
+    /// Returns the statement's rows.
     pub async fn batch(self, context: &Context<'_>) -> Result<RecordBatch> {
         Ok(match self {
             Self::Tables => system::show_tables(&context.snapshot)?,
@@ -87,7 +89,7 @@ impl Show {
     }
 }
 
-/// A row with the statement that makes the table or view.
+/// Returns a row with the statement that creates the table or view.
 fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
     let name = table_name(name)?;
     let catalog = &context.snapshot.catalog;

@@ -1,17 +1,20 @@
 //! ```text
 //! SELECT ... FOR {UPDATE | SHARE} [OF name] [NOWAIT | SKIP LOCKED]
 //! ```
-//! Rows are locked until their transaction ends: no other transaction changes or locks them meanwhile. One transaction writes
-//! at a time, so the lock is the writer's place, which is wider than what was asked for:
+//! Rows are locked until their transaction ends: no other transaction changes or locks them
+//! meanwhile. One transaction writes at a time, so the lock is the writer slot, which covers more
+//! than these rows:
 //!
-//! 1. The transaction takes the place before its query is planned. If it has not looked at anything yet, it sees what is
-//!    newest there.
-//! 2. If it has, the tables of the query must be those that it saw. Otherwise the statement fails, as PostgreSQL's
-//!    REPEATABLE READ does: its rows would be locked as they no longer are.
-//! 3. `NOWAIT` does not wait for the place. `SKIP LOCKED` does: no row is locked once the place is its own, so none is skipped.
+//! 1. The transaction takes the slot before its query is planned. If it has not read anything yet,
+//!    it reads the newest snapshot.
+//! 2. Otherwise the tables of the query must be unchanged since its snapshot. If they are not, the
+//!    statement fails, as in PostgreSQL's REPEATABLE READ: the locked rows would be outdated.
+//! 3. `NOWAIT` does not wait for the slot. `SKIP LOCKED` does: once the transaction has the slot,
+//!    no row is locked, so none is skipped.
 //!
-//! A statement that is a transaction by itself ends with its rows, and locks nothing. The planner refuses a clause that is
-//! left in a tree: COPY, CREATE TABLE AS, CREATE VIEW and INSERT do not lock what they read.
+//! A statement that is a transaction by itself ends with its rows, and locks nothing. The planner
+//! refuses a clause that is left in a tree: COPY, CREATE TABLE AS, CREATE VIEW and INSERT do not
+//! lock the rows they read.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -29,31 +32,31 @@ use crate::rights::Rights;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Result};
 
-/// Whether a lock that is taken is waited for.
+/// The wait for a lock that another transaction holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// For `lock_timeout` at most.
+    /// Waits for `lock_timeout` at most.
     UntilFree,
-    /// `NOWAIT`.
+    /// `NOWAIT`: does not wait.
     Not,
 }
 
-/// The locks that a query asks for.
+/// The locks that a query requests.
 #[derive(Debug)]
 pub(super) struct Locks {
     wait: Wait,
-    /// What the query names: tables, views, files, and its own parts.
+    /// The relations that the query names: tables, views, files, and its own parts.
     relations: Vec<ObjectName>,
 }
 
-/// Takes the clauses out of a query, in subqueries too.
+/// Removes the locking clauses from a query and its subqueries, and returns them.
 pub(super) fn take_out(statement: &mut DataFusionStatement) -> Option<Locks> {
     let DataFusionStatement::Statement(sql) = statement else { return None };
     let Sql::Query(query) = sql.as_mut() else { return None };
     take_out_of(query.as_mut())
 }
 
-/// Takes the clauses out of the queries in a tree.
+/// Removes the locking clauses from the queries in a tree, and returns them.
 pub(super) fn take_out_of<T: Visit + VisitMut>(tree: &mut T) -> Option<Locks> {
     let mut clauses = Clauses::default();
     let _ = VisitMut::visit(tree, &mut clauses);
@@ -85,11 +88,12 @@ impl VisitorMut for Clauses {
 }
 
 impl Locks {
-    /// Takes them. In a transaction, the query then runs in the context that comes back.
+    /// Takes the locks. In a transaction, returns the context in which the query must run.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a table has been changed since the transaction began; [`ErrorKind::Locked`] if another
-    /// transaction writes for too long; those of a session that may change nothing.
+    /// [`ErrorKind::Conflict`] if a table has been changed since the transaction began;
+    /// [`ErrorKind::Locked`] if another transaction writes for too long; an error if the session
+    /// may not change data.
     pub async fn take<'a>(&self, context: &Context<'a>) -> Result<Option<Context<'a>>> {
         let tables = self.tables(context)?;
         context.settings().rights().need(Rights::Write, "FOR UPDATE or FOR SHARE")?;
@@ -117,14 +121,14 @@ impl Locks {
         Ok(Some(Context { snapshot, state: OnceLock::new(), ..context.another() }))
     }
 
-    /// The tables whose rows are locked. Of a view, those of the whole database.
+    /// Returns the tables whose rows are locked. A view locks all tables of the database.
     fn tables(&self, context: &Context<'_>) -> Result<BTreeSet<String>> {
         let snapshot = &context.snapshot;
         let mut tables = BTreeSet::new();
         for name in &self.relations {
             let Ok(known) = named(name, snapshot) else {
                 match name.0.len() {
-                    // Something of the query's, or what planning says is not there.
+                    // The name is a part of the query, or planning reports that it does not exist.
                     1 => continue,
                     _ => return Err(elsewhere(name)),
                 }

@@ -1,6 +1,5 @@
-//! Statements: what Onehop adds to SQL is parsed and carried out here, everything else is DataFusion's.
-//!
-//! One file per kind of statement; each parses its own syntax and does its own work.
+//! Parses and runs statements. This module implements the statements that Onehop adds to SQL;
+//! DataFusion runs all others. Each file holds the syntax and the work of one kind of statement.
 
 mod action;
 mod api;
@@ -69,7 +68,6 @@ use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Rule, Session, task};
 use crate::{planner, query_planner};
 
-/// A parsed statement.
 #[derive(Debug)]
 enum Statement {
     CreateTable(Box<create::CreateTable>),
@@ -94,34 +92,32 @@ enum Statement {
     Other(Box<DataFusionStatement>),
 }
 
-/// What carrying out a statement needs.
+/// The state that a statement runs with.
 pub(crate) struct Context<'a> {
     session: &'a Session,
     pub database: &'a Database,
     pub snapshot: Arc<Snapshot>,
-    /// See [`state`](Self::state).
     state: OnceLock<Arc<SessionState>>,
     pub settings: &'a Mutex<Arc<Settings>>,
     pub query: Arc<Query>,
-    /// The session's, if it is in one.
+    /// The session's transaction, if there is one.
     pub transaction: &'a Mutex<Option<Transaction>>,
-    /// The session's own tables, if it is these that are changed: the database is theirs, and the transaction is their part of
-    /// the session's.
+    /// The temporary tables, if the statement changes them; `database`, `transaction` are theirs.
     temporary: Option<&'a Temporary>,
 }
 
 impl<'a> Context<'a> {
-    /// What a statement that sees `snapshot` is carried out with.
+    /// Returns the context of a statement that reads `snapshot`.
     pub fn new(session: &'a Session, snapshot: Arc<Snapshot>, query: Arc<Query>) -> Self {
         let database = session.database();
         let (settings, transaction) = session.locks();
         Self { session, database, snapshot, state: OnceLock::new(), settings, query, transaction, temporary: None }
     }
 
-    /// What a table is changed with, if that is another than this: for a temporary one.
+    /// Returns the context that changes a temporary table, or `None` if the table is not temporary.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the name is something of the database's as well.
+    /// [`ErrorKind::Invalid`] if the database has something of this name as well.
     fn of_table(&self, name: &str) -> Result<Option<Self>> {
         if !self.snapshot.is_temporary(name) {
             return Ok(None);
@@ -130,17 +126,17 @@ impl<'a> Context<'a> {
         Ok(self.session.temporary().map(|temporary| self.of_temporary(temporary, false)))
     }
 
-    /// The same of several tables, all or none of which are temporary.
+    /// Does the same for several tables. Either all or none are temporary.
     fn of_tables(&self, names: &[String]) -> Result<Option<Self>> {
         names.iter().try_fold(None, |found, name| Ok(self.of_table(name)?.or(found)))
     }
 
-    /// The names of temporary tables among these, and the others.
+    /// Splits names into those of temporary tables and the others.
     fn apart(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
         names.into_iter().partition(|name| self.snapshot.is_temporary(name))
     }
 
-    /// What temporary tables are changed with; `has_work` says whether there is something to be done when that is committed.
+    /// Returns the context that changes temporary tables. `has_work`: the commit has work to do.
     fn of_temporary(&self, temporary: &'a Temporary, has_work: bool) -> Self {
         let transaction = self.session.transaction_slot();
         if transaction.is_some() || has_work || temporary.has_work_at_commits() {
@@ -149,7 +145,7 @@ impl<'a> Context<'a> {
         self.beside(temporary)
     }
 
-    /// The same, if they need no transaction to be in.
+    /// Returns the same context without a transaction.
     fn beside(&self, temporary: &'a Temporary) -> Self {
         let (database, transaction) = (temporary.database(), temporary.transaction());
         Self { database, transaction, temporary: Some(temporary), ..self.another() }
@@ -168,11 +164,11 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What DataFusion plans and runs with: it resolves names in the snapshot, and counts into the query's ledger. Made when it
-    /// is first asked for: that takes longer than what a statement without a plan does.
+    /// Returns the state that DataFusion plans and runs with: it resolves names in the snapshot and
+    /// counts into the query's ledger. Created by the first call, since this is slow.
     ///
     /// # Errors
-    /// The directory for what is spilled cannot be used.
+    /// Fails if the spill directory cannot be used.
     fn state(&self) -> Result<&Arc<SessionState>> {
         if let Some(state) = self.state.get() {
             return Ok(state);
@@ -181,9 +177,9 @@ impl<'a> Context<'a> {
         Ok(self.state.get_or_init(|| Arc::new(state)))
     }
 
-    /// The optimized plan of a text that was asked before, with a state that is enough for it.
+    /// Returns the cached optimized plan of a text, and sets a state that suffices to run it.
     fn known_plan(&self, text: &str) -> Result<Option<Arc<Optimized>>> {
-        // A transaction sees what it has changed itself, and may have failed.
+        // A transaction sees its own changes, and may have failed.
         if self.transaction().is_some() {
             return Ok(None);
         }
@@ -191,7 +187,7 @@ impl<'a> Context<'a> {
         if !self.session.relations().is_empty() || !self.settings().disabled_passes().is_empty() {
             return Ok(None);
         }
-        // It is another day there.
+        // The current date may differ in the session's time zone.
         if self.session.zone().is_some() {
             return Ok(None);
         }
@@ -203,35 +199,35 @@ impl<'a> Context<'a> {
         Ok(plan)
     }
 
-    /// The same with another state, and what that sees.
+    /// Returns a context with another state and the snapshot that this state reads.
     fn with_state(&self, snapshot: &Arc<Snapshot>, state: SessionState) -> Self {
         Self { snapshot: Arc::clone(snapshot), state: OnceLock::from(Arc::new(state)), ..self.another() }
     }
 
-    /// Without the session's relations: what is kept means the same to all sessions.
+    /// Returns a context without the session's relations, for definitions that all sessions share.
     fn of_database(&self) -> Result<Self> {
         Ok(self.with_state(&self.snapshot, Names::of_database(self.state()?)))
     }
 
-    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::identifiers::TARGET`].
+    /// Returns a context of a snapshot with (part of) a table as [`crate::identifiers::TARGET`].
     fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Result<Self> {
         let target = TargetRows::Table(Arc::clone(target));
         Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
     }
 
-    /// The same with rows in memory.
+    /// Does the same with rows in memory.
     fn of_rows(&self, snapshot: &Arc<Snapshot>, rows: MemTable) -> Result<Self> {
         let target = TargetRows::Memory(Arc::new(rows));
         Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
     }
 
-    /// Where rows for a table are written.
+    /// Returns the target to which rows for a table are written.
     fn load_target(&self, table: &Table) -> Target {
         let (schema, partition_by) = (Arc::clone(&table.schema), table.entry.partition_by.clone());
         Target::new(self.database, &self.settings(), table.entry.id, schema, partition_by, &self.query)
     }
 
-    /// Whether there is a function of this name that nobody has made.
+    /// Returns whether there is a built-in function of this name.
     fn is_own_function(&self, name: &str) -> Result<bool> {
         let state = self.state()?;
         let is_scalar =
@@ -252,22 +248,22 @@ impl<'a> Context<'a> {
         self.query.apart(async move { Ok(planner::plan(&state, statement).await?) }).await
     }
 
-    /// Operators that are about to run.
+    /// Plans the operators of a query that is about to run.
     async fn physical_plan(&self, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
         self.query.apart(async move { Ok(query_planner::physical_plan(&state, &plan, &query).await?) }).await
     }
 
-    /// The operators of a plan that was optimized already.
+    /// Plans the operators of an optimized plan.
     async fn physical_plan_of_optimized(&self, plan: Arc<Optimized>) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
-        // It was made into operators before: it has no error of its own.
+        // The plan has run before, so it returns no error of its own.
         let work =
             async move { Ok(query_planner::physical_plan_of_optimized(&state, &plan, &plan.plan, &query).await?) };
         self.query.apart(work).await
     }
 
-    /// As [`physical_plan`](Self::physical_plan), of the statement's own text: what can be asked again is kept.
+    /// Plans like [`physical_plan`](Self::physical_plan), and caches a reusable plan by its text.
     async fn physical_plan_to_keep(&self, plan: LogicalPlan, text: &str) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query, database) = (Arc::clone(self.state()?), Arc::clone(&self.query), self.database.clone());
         let (text, threads, snapshot) = (text.to_string(), self.settings().threads(), Arc::clone(&self.snapshot));
@@ -290,7 +286,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Parses and carries out one statement.
+/// Parses and runs one statement.
 pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     if let Some(plan) = context.known_plan(text)? {
         return Box::pin(select::known(plan, context)).await.map(Output::Rows);
@@ -299,7 +295,7 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     in_transaction(work, context).await
 }
 
-/// As [`run`], of a prepared statement with values.
+/// Runs a prepared statement with values, as [`run`] does.
 pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context: &Context<'_>) -> Result<Output> {
     // With values it is another query each time.
     let text = (prepared.parameters() == 0).then(|| prepared.text());
@@ -322,7 +318,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
             }
         }
         if prepared.template().is_some() {
-            // It has to be planned after all.
+            // The statement has to be planned after all.
             task::long().await;
         }
         Box::pin(carry_out(parse_tokens(prepared.bind(values)?)?, text, context)).await
@@ -335,7 +331,7 @@ pub(crate) fn prepare(text: &str) -> Result<Prepared> {
     prepare::checked(Prepared::new(text)?)
 }
 
-/// Does a statement's work: if it fails in a transaction, or its rows do, that has failed.
+/// Runs a statement's work. If the work or its rows fail, the transaction around it fails.
 async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result<Output> {
     let was_in_one = context.transaction().is_some();
     let _ends = EndsTemporary(context);
@@ -346,7 +342,7 @@ async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result
         Some(transaction) => told(outcome, transaction),
         None => outcome,
     };
-    // A statement by itself, whose commit does more than it says.
+    // A statement by itself, whose commit has more work to do.
     if let Some(temporary) = context.session.temporary()
         && context.transaction().is_none()
         && let Some(transaction) = temporary.end()
@@ -358,7 +354,7 @@ async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result
     outcome
 }
 
-/// Tells a transaction how a statement went, now and while its rows are read.
+/// Tells a transaction the outcome of a statement, now and while its rows are read.
 fn told(outcome: Result<Output>, transaction: &mut Transaction) -> Result<Output> {
     match &outcome {
         Ok(_) => transaction.succeeded(),
@@ -370,8 +366,7 @@ fn told(outcome: Result<Output>, transaction: &mut Transaction) -> Result<Output
     })
 }
 
-/// A statement's work in a transaction. Work that is dropped under way, for its statement is stopped, fails the
-/// transaction.
+/// Work of a statement in a transaction. A statement stopped under way fails its transaction.
 struct InTransaction<'a, 'c> {
     context: &'a Context<'c>,
     is_under_way: bool,
@@ -387,7 +382,7 @@ impl Drop for InTransaction<'_, '_> {
     }
 }
 
-/// Whatever becomes of a statement that is no part of a transaction, nothing is left of one in the temporary tables.
+/// Ends the temporary tables' part of a statement outside a transaction, whatever its outcome.
 struct EndsTemporary<'a, 'c>(&'a Context<'c>);
 
 impl Drop for EndsTemporary<'_, '_> {
@@ -397,9 +392,9 @@ impl Drop for EndsTemporary<'_, '_> {
     }
 }
 
-/// `text` is the statement's, if it says all.
+/// Runs a parsed statement. `text` is its source, if that determines it.
 async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &Context<'_>) -> Result<Output> {
-    // How a transaction ends does not depend on how it went.
+    // A transaction may be ended even if it has failed.
     if !matches!(statement, Statement::Transaction(_)) {
         let is_in_transaction = refuse_if_failed(context)?;
         if let Statement::Prepared(control) = statement {
@@ -408,7 +403,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
             }
             match control.run(context)? {
                 prepare::Outcome::Done(done) => return Ok(Output::Done(done)),
-                // Under the same name it may be another one the next time.
+                // The same name may refer to another statement the next time.
                 prepare::Outcome::Instead(prepared) => (statement, text) = (*prepared, None),
             }
         }
@@ -425,8 +420,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
     if statement.keeps_memory() {
         may_keep(0, context.settings().memory_limit_bytes())?;
     }
-    // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
-    // is moved with it.
+    // Boxed: their futures are large, and each caller would hold and move space for the largest.
     match statement {
         Statement::CreateTable(create) => Box::pin(create.run(context)).await.map(Output::Done),
         Statement::CreateView(create) => Box::pin(create.run(context)).await.map(Output::Done),
@@ -462,7 +456,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
 }
 
 impl Statement {
-    /// Whether its rows may stay in memory when it is over.
+    /// Returns whether its rows may stay in memory after it ends.
     fn keeps_memory(&self) -> bool {
         match self {
             Self::CreateTable(_) | Self::CopyFrom(_) | Self::Insert(_) => true,
@@ -472,7 +466,7 @@ impl Statement {
     }
 }
 
-/// Whether the statement is in a transaction, which has not failed.
+/// Returns whether the statement is in a transaction. Fails if that transaction has failed.
 fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
     match context.transaction().as_ref().map(Transaction::is_failed) {
         Some(true) => Err(refuse_failed()),
@@ -480,7 +474,7 @@ fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
     }
 }
 
-/// Refuses what the session may not do. Where a query reads from is seen when its names are resolved.
+/// Refuses statements without the right. Sources of a query are checked as names are resolved.
 fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
     let (least, what) = match statement {
         Statement::CreateTable(_) => (Rights::Write, "CREATE TABLE"),
@@ -505,13 +499,13 @@ fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
     };
     context.settings().rights().need(least, what)?;
     match statement {
-        // What they change is outside, or nothing that anybody would see.
+        // They change data outside the database, or nothing visible.
         Statement::CopyTo(_) | Statement::Checkpoint(_) | Statement::Attach(_) | Statement::Residence(_) => Ok(()),
         _ => context.session.refuse_if_read_only(),
     }
 }
 
-/// What is about more than tables and views, or cannot be undone, commits by itself.
+/// Refuses, in a transaction, statements beyond tables and views or that cannot be undone.
 fn refuse_in_transactions(statement: &Statement) -> Result<()> {
     let what = match statement {
         Statement::CreateFunction(_) => "CREATE FUNCTION",
@@ -553,7 +547,7 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<Statement> {
 }
 
 impl Statement {
-    /// Whether it changes nothing but its session's own tables, which whoever may read may have.
+    /// Returns whether it changes only its session's own tables. The right to read permits that.
     fn changes_only_temporary(&self, snapshot: &Snapshot) -> bool {
         let is_temporary = |name: &str| snapshot.is_temporary(name);
         match self {
@@ -721,7 +715,7 @@ fn unsupported(what: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{what} is not supported"))
 }
 
-/// `name`, `public.name` or `onehop.public.name` as the table's name; unquoted letters are small.
+/// Returns the table in `name`, `public.name` or `onehop.public.name`. Unquoted, in lower case.
 fn table_name(name: &ObjectName) -> Result<String> {
     let mut parts = Vec::new();
     for part in &name.0 {
@@ -742,7 +736,7 @@ fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// The table or view that a name is of: in whatever letters it is written, if it has no quotes.
+/// Returns the table or view that a name refers to. An unquoted name matches in any case.
 fn named(name: &ObjectName, snapshot: &Snapshot) -> Result<String> {
     let written = table_name(name)?;
     let catalog = &snapshot.catalog;
@@ -755,7 +749,7 @@ fn named(name: &ObjectName, snapshot: &Snapshot) -> Result<String> {
     }
 }
 
-/// A name for something new, which must not read as a path or as ours.
+/// Returns a name for a new object. It must not read as a path or as a reserved name.
 fn new_name(name: &ObjectName) -> Result<String> {
     let name = table_name(name)?;
     check_new_name(&name)?;
@@ -763,7 +757,7 @@ fn new_name(name: &ObjectName) -> Result<String> {
 }
 
 fn bad_name(name: &ObjectName) -> Error {
-    // As it is written without quotes.
+    // The name as it is written without quotes.
     let parts: Vec<&str> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(|word| word.value.as_str()).collect();
     crate::resolve::no_schema(&parts.join("."))
 }
@@ -775,7 +769,7 @@ fn parse_name_list(parser: &mut Parser<'_>) -> std::result::Result<Vec<String>, 
     Ok(names.iter().map(normal).collect())
 }
 
-/// A word that is no keyword of the parser's, consumed if it is next.
+/// Consumes a word that is no keyword of the parser, if it is next.
 fn parse_word(parser: &mut Parser<'_>, word: &str) -> bool {
     let is_next = matches!(parser.peek_token().token, Token::Word(next) if next.value.eq_ignore_ascii_case(word));
     if is_next {

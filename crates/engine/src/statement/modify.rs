@@ -3,9 +3,10 @@
 //! UPDATE table [[AS] alias] SET column = expression, ... [WHERE condition] [RETURNING ...]
 //! TRUNCATE [TABLE] table, ...
 //! ```
-//! Which rows, and what becomes of them, is a query: `SELECT address, new values FROM table WHERE condition`, with the table
-//! under a name ([`crate::identifiers::TARGET`]) that has a column of addresses besides. So conditions and values mean what they mean in
-//! any query, subqueries over the table itself included, which see it as it was. An updated row is deleted and inserted.
+//! A query determines the affected rows and their new values: `SELECT address, new values FROM
+//! table WHERE condition`. It reads the table under a name ([`crate::identifiers::TARGET`]) that
+//! adds a column of row addresses. Conditions and values thus mean the same as in any query.
+//! Subqueries over the table itself see it as it was. An updated row is deleted and inserted.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -36,16 +37,16 @@ use crate::{Error, ErrorKind, Object, Result, Rule, planner};
 #[derive(Debug)]
 pub(super) struct Modify {
     table: String,
-    /// As it is written.
+    /// The table's name as written.
     written: ObjectName,
-    /// What the statement calls it.
+    /// The name by which the statement refers to the table.
     alias: TableAlias,
     selection: Option<SqlExpr>,
     kind: Kind,
     /// Columns whose names are written in quotes.
     quoted: HashSet<String>,
     returning: Option<Returning>,
-    /// That its subqueries ask for.
+    /// The locks that its subqueries request.
     locks: Vec<Locks>,
 }
 
@@ -57,7 +58,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// With the columns' names as the table has them, where they are written in other letters.
+    /// Resolves column names that are written in another case than in the table.
     fn of(self, table: &Table, quoted: &HashSet<String>) -> Result<Self> {
         let Self::Update(values) = self else { return Ok(self) };
         let names = || table.entry.columns.iter().map(|column| column.name.as_str());
@@ -78,7 +79,7 @@ fn assigned_twice(column: &str) -> Error {
 }
 
 pub(super) fn delete(delete: Delete) -> Result<Modify> {
-    // Every field has a name here: one that a later parser knows must be looked at.
+    // The pattern names every field, so that a field added by a later parser does not compile.
     let Delete { delete_token: _, optimizer_hints, tables, from, using, selection, returning, output, order_by, limit } =
         delete;
     let has_more = [
@@ -142,7 +143,7 @@ pub(super) fn update(update: Update) -> Result<Modify> {
     Ok(Modify { table, written, alias, selection, kind, quoted, returning, locks }.with_locks())
 }
 
-/// Columns and their values: of `a = 1`, and of `(a, b) = (1, 2)`.
+/// Returns columns and their values, of `a = 1` and of `(a, b) = (1, 2)`.
 fn assigned(target: AssignmentTarget, value: SqlExpr) -> Result<Vec<(ObjectName, SqlExpr)>> {
     let names = match target {
         AssignmentTarget::ColumnName(name) => return Ok(vec![(name, value)]),
@@ -174,7 +175,7 @@ fn one_table(statement: &str) -> Error {
         .with_hint("other tables go into subqueries")
 }
 
-/// The table's name, how it is written, and what expressions call it.
+/// Returns the table's name, the name as written, and the alias that expressions use.
 fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, ObjectName, TableAlias)> {
     if !target.joins.is_empty() {
         return Err(one_table(statement));
@@ -194,7 +195,7 @@ fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, Obje
     Ok((table, name, alias))
 }
 
-/// `column` or `table.column`.
+/// Parses `column` or `table.column`.
 fn column_name(name: &ObjectName, alias: &TableAlias) -> Result<String> {
     let parts: Vec<&Ident> = name.0.iter().filter_map(|part| part.as_ident()).collect();
     match parts.as_slice() {
@@ -205,7 +206,7 @@ fn column_name(name: &ObjectName, alias: &TableAlias) -> Result<String> {
 }
 
 impl Modify {
-    /// Takes `FOR UPDATE` out of its subqueries.
+    /// Removes `FOR UPDATE` from its subqueries and keeps the locks.
     fn with_locks(mut self) -> Self {
         let values = match &mut self.kind {
             Kind::Delete => None,
@@ -216,6 +217,7 @@ impl Modify {
         self
     }
 
+    /// Settles the expressions of the statement. See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         self.selection.iter_mut().try_for_each(planner::settle)?;
         self.returning.iter_mut().try_for_each(Returning::settle)?;
@@ -225,7 +227,8 @@ impl Modify {
         }
     }
 
-    /// A query that has the statement's expressions where they stand beside the same columns: for the types of parameters.
+    /// Returns a query with the statement's expressions beside the same columns, which determines
+    /// the types of parameters.
     pub fn conditions(self) -> Option<Box<Query>> {
         let mut query = target_query("0").ok()?;
         let SetExpr::Select(select) = query.body.as_mut() else { return None };
@@ -248,12 +251,12 @@ impl Modify {
         Some(query)
     }
 
-    /// Whether it only removes rows.
+    /// True if it only removes rows.
     pub fn is_delete(&self) -> bool {
         matches!(self.kind, Kind::Delete)
     }
 
-    /// The word for it, if rows come back.
+    /// Returns the statement's tag, if it returns rows.
     pub fn returns(&self) -> Option<&'static str> {
         self.returning.as_ref().map(|_| self.tag())
     }
@@ -265,17 +268,17 @@ impl Modify {
         }
     }
 
-    /// What PostgreSQL's clients know what comes back as.
+    /// Returns the names by which PostgreSQL's clients know the returned columns.
     pub fn column_names(&self) -> ColumnNames {
         self.returning.as_ref().map(Returning::column_names).unwrap_or_default()
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// The columns that come back.
+    /// Returns the schema of the returned rows.
     pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
         let table = insert::own_table(&named(&self.written, &context.snapshot)?, context)?;
         match self.returning {
@@ -284,6 +287,7 @@ impl Modify {
         }
     }
 
+    /// Runs the statement.
     pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
         let mut locked = None;
         for locks in &self.locks {
@@ -293,7 +297,7 @@ impl Modify {
         self.table = named(&self.written, &context.snapshot)?;
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);
-        // Before it waits for anybody.
+        // Checks before it waits for another writer.
         insert::own_table(&self.table, context)?;
         let write = context.write_what_it_sees().await?;
         let table = insert::writable_table(&self.table, context.database, &write.seen)?;
@@ -326,7 +330,7 @@ impl Modify {
             }
             Kind::Update(_) => Some(insert::load_rows(plan, &table, &beside, &of_target).await?),
         };
-        // Before anything is changed: it may fail.
+        // Computes the returned rows before anything changes, since it may fail.
         let returned = match kept {
             Some((returning, rows)) => Some(returning.rows(rows, &table, &write.seen, context).await?),
             None => None,
@@ -345,7 +349,7 @@ impl Modify {
         }
     }
 
-    /// `SELECT address, values FROM target AS alias WHERE selection`
+    /// Builds `SELECT address, values FROM target AS alias WHERE selection`.
     fn query(&self, table: &Table) -> Result<Box<Query>> {
         let of_table =
             |column: &str| SqlExpr::CompoundIdentifier(vec![self.alias.name.clone(), Ident::with_quote('"', column)]);
@@ -376,7 +380,7 @@ impl Modify {
     }
 }
 
-/// `SELECT projection FROM target`; what is to be put in, goes in there.
+/// Returns `SELECT projection FROM target`, for callers to complete.
 pub(super) fn target_query(projection: &str) -> Result<Box<Query>> {
     planner::template(&format!("SELECT {projection} FROM \"{TARGET}\""))
 }
@@ -385,13 +389,13 @@ fn no_template() -> Error {
     Error::new(ErrorKind::Internal, "a query of one table is not what it was written as")
 }
 
-/// A value in the type of the column that it is for.
+/// Casts a value to the type of its column.
 pub(super) fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
     if let SqlExpr::Identifier(word) = value
         && word.quote_style.is_none()
         && word.value.eq_ignore_ascii_case("default")
     {
-        // What a column has by default, for there is nothing else that it could have.
+        // Columns have no other default than NULL.
         return Ok(SqlExpr::Value(SqlValue::Null.into()));
     }
     let type_name = sql_type(type_name);
@@ -408,7 +412,8 @@ pub(super) fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
     })
 }
 
-/// The type of a column as casts to it have it: a zone is a way to show a value, and makes no other of it.
+/// Returns the type of a column for a cast. A time zone affects only the display of a value, so it
+/// is left out.
 pub(super) fn sql_type(type_name: &str) -> &str {
     type_name.split_once(" '").map_or(type_name, |(name, _)| name)
 }
@@ -428,7 +433,7 @@ fn known_columns(values: &BTreeMap<String, SqlExpr>, table: &Table) -> Result<()
     }
 }
 
-/// `TRUNCATE [TABLE] a, b`: DELETE without a condition, of all of them at once.
+/// `TRUNCATE [TABLE] a, b`: a DELETE without a condition, of all these tables at once.
 #[derive(Debug)]
 pub(super) struct TruncateTables {
     tables: Vec<String>,
@@ -446,7 +451,7 @@ pub(super) fn truncate(truncate: Truncate) -> Result<TruncateTables> {
     if let Some((_, clause)) = has_more.iter().find(|(is_there, _)| *is_there) {
         return Err(Error::new(ErrorKind::Invalid, format!("TRUNCATE with {clause} is not supported")));
     }
-    // ONLY and * are about tables that inherit, and there are none.
+    // ONLY and * refer to table inheritance, which does not exist here.
     let names = table_names.iter().map(|TruncateTableTarget { name, only: _, has_asterisk: _ }| table_name(name));
     let mut tables = names.collect::<Result<Vec<_>>>()?;
     tables.sort();
@@ -455,11 +460,12 @@ pub(super) fn truncate(truncate: Truncate) -> Result<TruncateTables> {
 }
 
 impl TruncateTables {
-    /// Their names.
+    /// Returns the names of the tables.
     pub fn tables(&self) -> &[String] {
         &self.tables
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let (temporary, permanent) = context.apart(self.tables);
         let of_temporary = context.of_tables(&temporary)?;

@@ -1,5 +1,6 @@
-//! `PREPARE name [(type, ...)] AS statement`, `EXECUTE name[(value, ...)]`, `DEALLOCATE [PREPARE] name | ALL`, `DISCARD ALL`:
-//! statements with parameters, which belong to the session. A transaction that is rolled back leaves them as they are.
+//! `PREPARE name [(type, ...)] AS statement`, `EXECUTE name[(value, ...)]`, `DEALLOCATE [PREPARE]
+//! name | ALL`, `DISCARD ALL`: statements with parameters. They belong to the session. A rollback
+//! leaves them unchanged.
 
 use std::sync::{Arc, PoisonError};
 
@@ -15,18 +16,19 @@ use crate::prepared::Prepared;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed statement.
+/// A parsed statement of these.
 #[derive(Debug)]
 pub(super) enum Control {
     Prepare(String, Box<Prepared>),
     Execute(String, Vec<Value>),
-    /// All of them, if none is named.
+    /// Removes the named statement, or all of them.
     Deallocate(Option<String>),
-    /// Everything that the session has made or changed. Its temporary tables have been dropped before.
+    /// Removes everything that the session has created or changed. Its temporary tables are dropped
+    /// before.
     Discard,
 }
 
-/// `EXECUTE` and `DEALLOCATE`, as the parser has them.
+/// Converts the parser's `EXECUTE` and `DEALLOCATE`.
 pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
     match sql {
         Sql::Execute {
@@ -43,7 +45,7 @@ pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
         }
         Sql::Execute { .. } => Err(Error::new(ErrorKind::Syntax, "this EXECUTE cannot be understood")
             .with_hint("EXECUTE name, or EXECUTE name(value, ...)")),
-        // Any other has been seen by its tokens.
+        // A valid `PREPARE` is recognized by its tokens before this.
         Sql::Prepare { .. } => Err(about_another()),
         Sql::Deallocate { name, .. } => Ok(Some(Control::Deallocate(deallocated(name)))),
         _ => Ok(None),
@@ -62,7 +64,7 @@ fn simple(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// A number as it is written.
+/// Parses a number literal.
 fn number(digits: &str) -> Option<Value> {
     if let Ok(number) = digits.parse() {
         return Some(Value::Integer(number));
@@ -70,11 +72,11 @@ fn number(digits: &str) -> Option<Value> {
     if !digits.contains(['e', 'E']) {
         return Some(Value::Decimal(digits.to_string()));
     }
-    // One that is too large is none.
+    // A number that is too large has no value.
     digits.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Double)
 }
 
-/// What a literal stands for.
+/// Returns the value of a literal.
 fn value(expr: &Expr) -> Result<Value> {
     let found = match expr {
         Expr::Value(literal) => match &literal.value {
@@ -100,13 +102,12 @@ fn value(expr: &Expr) -> Result<Value> {
 }
 
 impl Control {
-    /// Whether it is `DISCARD ALL`.
+    /// True if it is `DISCARD ALL`.
     pub fn is_discard(&self) -> bool {
         matches!(self, Self::Discard)
     }
 
-    /// Carries it out, but for `EXECUTE`: then it is the statement that is to be carried out instead, with its text if it is
-    /// the same each time.
+    /// Runs the statement. For `EXECUTE`, returns the statement to run instead.
     pub fn run(self, context: &Context<'_>) -> Result<Outcome> {
         let mut all = context.session.prepared();
         match self {
@@ -118,7 +119,7 @@ impl Control {
                         .of(Object::Statement));
                 }
                 let prepared = checked(*prepared)?;
-                // Its tokens take several times as much as its text.
+                // Its tokens take several times as much memory as its text.
                 may_keep(prepared.text().len() as u64 * 4, context.settings().memory_limit_bytes())?;
                 all.insert(name, Arc::new(prepared));
                 Ok(Outcome::Done(done("PREPARE", None)))
@@ -150,7 +151,7 @@ impl Control {
     }
 }
 
-/// What has become of one of them.
+/// The outcome of a statement about prepared ones.
 pub(super) enum Outcome {
     Done(Done),
     Instead(Box<Statement>),
@@ -159,8 +160,8 @@ pub(super) enum Outcome {
 /// Parses a statement with its parameters.
 ///
 /// # Errors
-/// It cannot be parsed, is about prepared statements itself, or begins or ends a transaction: in one that has failed only what
-/// ends it is carried out, and EXECUTE might do anything.
+/// Fails if the statement cannot be parsed, manages prepared statements itself, or begins or ends a
+/// transaction. A failed transaction runs only statements that end it, and EXECUTE could run any.
 pub(super) fn checked(prepared: Prepared) -> Result<Prepared> {
     match parse_tokens(prepared.unbound()?)? {
         Statement::Prepared(_) => Err(about_another()),
@@ -172,7 +173,7 @@ pub(super) fn checked(prepared: Prepared) -> Result<Prepared> {
     }
 }
 
-/// Says so if it is EXPLAIN of something about prepared statements.
+/// Refuses `EXPLAIN` of statements about prepared ones.
 pub(super) fn refuse_explained(mut statement: &DataFusionStatement) -> Result<()> {
     while let DataFusionStatement::Explain(explain) = statement {
         statement = &explain.statement;

@@ -1,17 +1,18 @@
-//! Tables in the memory of a device, or of several: each segment in that of one of them.
+//! Tables in the memory of one or several devices. Each segment is in the memory of one of them.
 //!
 //! ```text
-//! ALTER TABLE name SET (residence = 'cuda:0')      it belongs there from now on: what is loaded into it follows
-//! ALTER TABLE name RESET (residence)               it does not, and makes room
-//! LOAD TABLE name [(columns)] INTO 'cuda:0'        now, in this process
-//! EVICT TABLE name [(columns)] [FROM 'cuda:0']     the opposite
+//! ALTER TABLE name SET (residence = 'cuda:0')      sets a device; rows loaded later follow
+//! ALTER TABLE name RESET (residence)               removes the setting and evicts the table
+//! LOAD TABLE name [(columns)] INTO 'cuda:0'        loads now, in this process
+//! EVICT TABLE name [(columns)] [FROM 'cuda:0']     evicts now
 //!
-//! 'cuda:0,cuda:1'                                  several
-//! 'y1997=cuda:0; y1998=cuda:1'                     as a residence, partition by partition
+//! 'cuda:0,cuda:1'                                  several devices
+//! 'y1997=cuda:0; y1998=cuda:1'                     as a residence, by partition
 //! ```
-//! `residence` is a storage parameter of the table, set as PostgreSQL sets those, and part of the catalog: whoever opens the
-//! database finds it. The others change nothing that is stored. They name the table first, as all statements about
-//! tables do, and are no COPY, which moves rows from one name to another: these rows stay where they are, and have one name.
+//! `residence` is a storage parameter of the table, with PostgreSQL's syntax for those. It is part
+//! of the catalog, so each process that opens the database applies it. LOAD and EVICT change no
+//! stored data. They name the table first, as other table statements do. They are no COPY, which
+//! moves rows from one name to another: these rows keep their place and their name.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::snapshot::Table;
 use crate::task::spawn_blocking;
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed statement.
+/// A parsed statement of these.
 #[derive(Debug)]
 pub(super) struct Residence {
     table: String,
@@ -40,7 +41,7 @@ pub(super) struct Residence {
 
 #[derive(Debug)]
 enum What {
-    /// It belongs on a device, or on none.
+    /// Sets the table's devices, or none.
     Set(Option<String>),
     Load {
         columns: Vec<String>,
@@ -54,7 +55,7 @@ enum What {
 
 type Parsed<T> = std::result::Result<T, ParserError>;
 
-/// The statement, if it is one; the parser stays where it was otherwise.
+/// Parses the statement. Returns `None`, with nothing consumed, for another statement.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let syntax = |e| super::syntax::<()>(Err(e));
     let Some(verb) = parser.maybe_parse(parse_verb).map_err(syntax)? else { return Ok(None) };
@@ -77,7 +78,7 @@ enum Verb {
     Evict,
 }
 
-/// As far as it takes to know that it is one of ours. An ALTER TABLE is looked into: others are refused elsewhere.
+/// Parses far enough to recognize the statement. Other forms of ALTER TABLE are refused elsewhere.
 fn parse_verb(parser: &mut Parser<'_>) -> Parsed<Verb> {
     if parser.parse_keywords(&[Keyword::LOAD, Keyword::TABLE]) {
         return Ok(Verb::Load);
@@ -88,7 +89,7 @@ fn parse_verb(parser: &mut Parser<'_>) -> Parsed<Verb> {
     }
     parser.expect_keyword(Keyword::ALTER)?;
     parser.expect_keyword(Keyword::TABLE)?;
-    // The name stands between: it is read again.
+    // The name comes first and is parsed later.
     let mut ahead = 0;
     while !matches!(parser.peek_nth_token(ahead).token, Token::EOF | Token::SemiColon) {
         let next = |at| parser.peek_nth_token(at).token;
@@ -136,7 +137,7 @@ fn parse_columns(parser: &mut Parser<'_>) -> Parsed<Vec<String>> {
     if parser.peek_token_ref().token == Token::LParen { parse_name_list(parser) } else { Ok(Vec::new()) }
 }
 
-/// `(residence = 'cuda:0')`: the device.
+/// Parses `(residence = 'cuda:0')` and returns the device.
 pub(super) fn parse_parameters(parser: &mut Parser<'_>) -> Parsed<String> {
     parser.expect_token(&Token::LParen)?;
     expect_residence(parser)?;
@@ -155,6 +156,7 @@ fn expect_residence(parser: &mut Parser<'_>) -> Parsed<()> {
 }
 
 impl Residence {
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let Some(table) = context.snapshot.table(&self.table) else {
             return Err(no_table(&self.table, context));
@@ -191,7 +193,7 @@ fn no_table(name: &str, context: &Context<'_>) -> Error {
     Error::unknown_table(name, catalog.tables.keys().map(String::as_str))
 }
 
-/// Columns by name; without any, all of them.
+/// Returns the positions of the named columns, or of all columns if none is named.
 fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
     let fields = table.schema.fields();
     if names.is_empty() {
@@ -210,7 +212,7 @@ fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
     names.iter().map(place).collect()
 }
 
-/// Says where a table belongs, and brings it there, or lets it go.
+/// Sets a table's devices in the catalog. Loads it there, and evicts it from the previous devices.
 async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) -> Result<Done> {
     if let Some(homes) = device.as_deref().map(Homes::parse).transpose()? {
         homes.check(table.entry.partition_by.as_ref())?;
@@ -237,11 +239,11 @@ async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) 
     Ok(done("ALTER TABLE", None))
 }
 
-/// Loads what belongs on a device, as it is committed now.
+/// Loads a table with a residence, as of the newest commit.
 pub(super) async fn follow(name: &str, context: &Context<'_>) -> Result<()> {
     let snapshot = context.database.snapshot();
     match snapshot.table(name).filter(|table| table.entry.residence.is_some()) {
-        // Few tables do: who asks for the others keeps no room for this.
+        // Few tables have a residence. The box saves callers the space of this future.
         Some(table) => Box::pin(bring(Arc::clone(table), context)).await,
         None => Ok(()),
     }

@@ -1,9 +1,12 @@
-//! `RETURNING expression, ...` of INSERT, UPDATE and DELETE: what rows have become or, of those that are gone, were.
+//! `RETURNING expression, ...` of INSERT, UPDATE and DELETE: the new rows or, of DELETE, the old
+//! ones.
 //!
-//! 1. The statement's rows are kept as it goes through them, in the table's types, and what they take is asked for.
-//! 2. `SELECT expression, ... FROM rows AS table` is run over them, with other tables as the statement has seen them, before
-//!    anything is changed: an expression that fails leaves nothing behind.
-//! 3. Its rows are handed out when the change is made: durable, or part of the transaction.
+//! 1. The statement keeps its rows as it processes them, in the table's types, and reserves their
+//!    memory.
+//! 2. `SELECT expression, ... FROM rows AS table` runs over them before anything changes, so a
+//!    failing expression leaves nothing behind. Other tables are read from the statement's
+//!    snapshot.
+//! 3. Its rows are returned when the change is made: durable, or part of the transaction.
 
 use std::sync::Arc;
 
@@ -25,15 +28,15 @@ use crate::query::{Output, Rows};
 use crate::snapshot::{Snapshot, Table};
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed clause.
+/// A parsed `RETURNING` clause.
 #[derive(Debug)]
 pub(super) struct Returning {
     items: Vec<SelectItem>,
-    /// What its expressions call the table.
+    /// The name by which its expressions refer to the table.
     alias: TableAlias,
 }
 
-/// What comes back, and is not handed out yet.
+/// Computed rows that are not returned yet.
 #[derive(Debug)]
 pub(super) struct Returned {
     schema: SchemaRef,
@@ -41,26 +44,28 @@ pub(super) struct Returned {
 }
 
 impl Returning {
+    /// Creates the clause of these expressions.
     pub fn new(items: Vec<SelectItem>, alias: TableAlias) -> Self {
         Self { items, alias }
     }
 
-    /// What PostgreSQL's clients know the columns as.
+    /// Returns the names by which PostgreSQL's clients know the columns.
     pub fn column_names(&self) -> ColumnNames {
         ColumnNames::of_items(&self.items)
     }
 
+    /// Settles the expressions of the clause. See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         planner::settle(&mut self.items)
     }
 
-    /// The columns that come back.
+    /// Returns the schema of the returned rows.
     pub async fn columns(self, table: &Table, seen: &Arc<Snapshot>, context: &Context<'_>) -> Result<SchemaRef> {
         let of_rows = context.of_rows(seen, rows_of(table, Vec::new())?)?;
         Ok(Arc::clone(self.plan(&of_rows).await?.schema().inner()))
     }
 
-    /// What comes back of these rows, in the table's types.
+    /// Evaluates the clause for these rows, which are in the table's types.
     pub async fn rows(
         self,
         kept: KeptRows,
@@ -80,7 +85,7 @@ impl Returning {
         Ok(Returned { schema, rows })
     }
 
-    /// `SELECT items FROM rows AS alias`
+    /// Plans `SELECT items FROM rows AS alias`.
     async fn plan(self, of_rows: &Context<'_>) -> Result<LogicalPlan> {
         let mut query = target_query("0")?;
         let SetExpr::Select(select) = query.body.as_mut() else { return Err(no_template()) };
@@ -95,7 +100,8 @@ impl Returning {
     }
 }
 
-/// Each row says something by itself: what would put several together is no part of it. Subqueries are their own affair.
+/// Refuses expressions that combine several rows: the clause applies to each row by itself.
+/// Subqueries may have them.
 fn refuse_more_than_a_row(plan: &LogicalPlan) -> Result<()> {
     let what = match plan {
         LogicalPlan::Aggregate(_) => "aggregate functions",
@@ -107,7 +113,7 @@ fn refuse_more_than_a_row(plan: &LogicalPlan) -> Result<()> {
         .with_hint("a subquery in brackets may have them"))
 }
 
-/// Rows as a table of theirs. Whether NULL may be among them is not looked at again.
+/// Returns rows as a table of their own. NULLs were checked before.
 fn rows_of(table: &Table, batches: Vec<RecordBatch>) -> Result<MemTable> {
     let fields = table.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
@@ -121,11 +127,11 @@ fn no_template() -> Error {
 }
 
 impl Returned {
-    /// Hands them out.
+    /// Returns the rows to the client.
     pub fn into_output(self, context: &Context<'_>) -> Result<Output> {
         let Self { schema, rows } = self;
         let batches = rows.take();
-        // What they take is given back when the last is gone.
+        // The reservation of their memory ends with the last batch.
         let stream = futures::stream::iter(batches).map(move |batch| {
             let _rows = &rows;
             Ok(batch)

@@ -1,4 +1,4 @@
-//! Queries, EXPLAIN, and whatever else DataFusion plans.
+//! Runs queries, EXPLAIN, and all other statements that DataFusion plans.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::query::{Output, Rows};
 use crate::query_planner::in_order;
 use crate::{Error, ErrorKind, Result};
 
-/// `text` is the statement's, if it says all: then it may be asked again.
+/// Runs a statement. `text` is its source, if that determines it: then the plan can be cached.
 pub(super) async fn run(statement: DataFusionStatement, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     if let Some(physical) = whole_file::plan(&statement, context).await? {
         return rows(physical, context).map(Output::Rows);
@@ -21,13 +21,13 @@ pub(super) async fn run(statement: DataFusionStatement, text: Option<&str>, cont
     match plan {
         LogicalPlan::Dml(dml) => unsupported(&format!("this form of {}", dml.op)),
         LogicalPlan::Ddl(ddl) => unsupported(ddl.name()),
-        // It would write past the checks and the care of our own COPY.
+        // DataFusion's COPY would bypass the checks of `CopyTo`.
         LogicalPlan::Analyze(analyze) if matches!(*analyze.input, LogicalPlan::Copy(_)) => {
             unsupported("EXPLAIN ANALYZE of COPY")
         }
         LogicalPlan::Statement(statement) => unsupported(statement.name()),
         plan => {
-            // In a transaction, it is about what that has changed.
+            // In a transaction, the plan depends on its uncommitted changes.
             let in_transaction = context.transaction().is_some();
             let physical = match text {
                 Some(text) if !in_transaction => context.physical_plan_to_keep(plan, text).await?,
@@ -47,7 +47,7 @@ pub(super) async fn query(plan: LogicalPlan, context: &Context<'_>) -> Result<Ro
     rows(context.physical_plan(plan).await?, context)
 }
 
-/// Runs a plan that was optimized before.
+/// Runs an optimized plan.
 pub(super) async fn known(plan: Arc<Optimized>, context: &Context<'_>) -> Result<Rows> {
     rows(context.physical_plan_of_optimized(plan).await?, context)
 }

@@ -11,13 +11,13 @@ use crate::query::Done;
 use crate::settings::{DISABLE_PASS, SettingSource, environment_name, with_unit};
 use crate::{Error, ErrorKind, Result, Rule};
 
-/// The parsed statement.
+/// A parsed `SET` or `RESET`.
 #[derive(Debug)]
 pub(super) struct SetValue {
     name: String,
-    /// None: back to what it was.
+    /// The new value; `None` resets the setting.
     value: Option<String>,
-    /// What the statement begins with.
+    /// The first word of the statement.
     tag: &'static str,
 }
 
@@ -46,7 +46,7 @@ fn written(value: &Expr) -> String {
     }
 }
 
-/// What PostgreSQL has other words for than `SET name = value`.
+/// Converts `SET name = value`, and PostgreSQL's other forms of it.
 pub(super) fn convert(set: &Set) -> Result<Option<SetValue>> {
     let value = |name: &str, value: String| Ok(Some(SetValue { name: name.into(), value: Some(value), tag: "SET" }));
     match set {
@@ -61,7 +61,7 @@ pub(super) fn convert(set: &Set) -> Result<Option<SetValue>> {
             let name = if *session { "default_transaction_read_only" } else { TRANSACTION_READ_ONLY };
             match transaction::read_only(modes)? {
                 Some(is_read_only) => value(name, if is_read_only { "on" } else { "off" }.into()),
-                // A level that transactions have anyway.
+                // Only isolation levels that transactions have anyway.
                 None => Ok(Some(SetValue { name: String::new(), value: None, tag: "SET" })),
             }
         }
@@ -74,13 +74,13 @@ pub(super) fn reset(reset: &ResetStatement) -> SetValue {
     SetValue { name: setting_name(name), value: None, tag: "RESET" }
 }
 
-/// Settings' names have dots of their own.
+/// Returns a setting's name, which may contain dots.
 pub(super) fn setting_name(name: &ObjectName) -> String {
     let parts = name.0.iter().map(|part| part.as_ident().map_or_else(|| part.to_string(), |ident| ident.value.clone()));
     parts.collect::<Vec<_>>().join(".").to_lowercase()
 }
 
-/// A parameter that is the transaction's.
+/// The parameter that belongs to the transaction.
 const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 
 fn set_read_only(value: &str, context: &Context<'_>) -> Result<Done> {
@@ -108,16 +108,17 @@ fn set_read_only(value: &str, context: &Context<'_>) -> Result<Done> {
 const AT_OPENING: [(&str, &str); 2] = [("io.cache", "4GiB"), ("gpu.memory_limit", "40GiB")];
 
 impl SetValue {
-    /// The setting.
+    /// Returns the name of the setting.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The statement's first word.
+    /// Returns the first word of the statement.
     pub fn tag(&self) -> &'static str {
         self.tag
     }
 
+    /// Runs the statement.
     pub fn run(self, context: &Context<'_>) -> Result<Done> {
         if let Some((name, example)) = AT_OPENING.iter().find(|(name, _)| *name == self.name) {
             let error =
@@ -139,7 +140,8 @@ impl SetValue {
                     DisabledPasses::parse(&value)?;
                 }
                 if !parameters.set(&self.name, &value)? {
-                    // Elsewhere a time without a unit is one that somebody has forgotten.
+                    // Clients of other databases omit units. Elsewhere a time without a unit is an
+                    // error.
                     let is_of_client = context.session.client().number > 0;
                     let value = if is_of_client { with_unit(&self.name, &value) } else { value };
                     settings.set(&self.name, &value, SettingSource::Session)?;

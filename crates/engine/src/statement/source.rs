@@ -1,12 +1,14 @@
-//! The query that the rows of an INSERT come of: its values, one by one, or the columns of its query, cast to the columns that
-//! they are for.
+//! Builds the query for the rows of an INSERT. It casts the values, or the columns of its query, to
+//! the types of their target columns.
 //!
 //! ```text
 //! INSERT INTO t (b, a) SELECT x, y FROM u
-//! SELECT CAST(c2 AS type of a) AS a, CAST(c1 AS type of b) AS b, CAST(NULL AS ..) AS c FROM (SELECT x, y FROM u) AS rows(c1, c2)
+//! SELECT CAST(c2 AS type of a) AS a, CAST(c1 AS type of b) AS b, CAST(NULL AS ..) AS c
+//!     FROM (SELECT x, y FROM u) AS rows(c1, c2)
 //! ```
-//! DataFusion's own plan of an INSERT gives the types of the table's columns, and their number, to every VALUES that is in the
-//! query however deep, and lets the values of a column decide about each other's type before they are cast.
+//! DataFusion's own plan of an INSERT imposes the table's column types, and their number, on each
+//! VALUES in the query, at any depth. It also unifies the types of a column's values before it
+//! casts them.
 
 use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Query, SetExpr, TableFactor};
 
@@ -17,18 +19,20 @@ use crate::snapshot::Table;
 use crate::template::{Misnamed, places};
 use crate::{Error, ErrorKind, Object, Result, Rule, planner};
 
-/// What the rows that a statement brings are called.
+/// The alias of the source rows.
 const ROWS: &str = "__onehop_rows";
 
-/// The rows of a query, as the table has them. `columns` are those that the statement names.
+/// Returns the query for the rows in the table's columns. `columns` are those that the statement
+/// names.
 ///
 /// # Errors
-/// A column that the table does not have, or that is named twice; rows of VALUES with more values, or fewer.
+/// Fails if a column does not exist or is named twice, or if a row of VALUES has more or fewer
+/// values.
 pub(super) fn query(columns: &[ObjectName], source: &Query, table: &Table) -> Result<Box<Query>> {
     let entries = &table.entry.columns;
     let names = columns.iter().map(|column| name_of(column, table)).collect::<Result<Vec<_>>>()?;
     let places = places(&names, &table.schema).map_err(|name| misnamed(name, table))?;
-    // Which column each of the rows' is for.
+    // The target column of each source column.
     let mut targets: Vec<(usize, usize)> =
         places.iter().enumerate().filter_map(|(column, place)| place.map(|place| (place, column))).collect();
     targets.sort_unstable();
@@ -59,7 +63,8 @@ pub(super) fn query(columns: &[ObjectName], source: &Query, table: &Table) -> Re
     Err(Error::new(ErrorKind::Internal, "a query of rows is not what it was written as"))
 }
 
-/// Refuses rows that have more values than there are columns for them, or fewer. `row` is its number, from 1.
+/// Refuses a row whose number of values differs from its number of columns. `row` is its number,
+/// from 1.
 pub(super) fn check_count(values: usize, columns: usize, row: Option<usize>, table: &Table) -> Result<()> {
     if values == columns {
         return Ok(());

@@ -4,7 +4,7 @@
 //! COMMIT | END | ROLLBACK | ABORT
 //! SAVEPOINT name | RELEASE [SAVEPOINT] name | ROLLBACK TO [SAVEPOINT] name
 //! ```
-//! What they mean is in [`crate::transaction`].
+//! [`crate::transaction`] describes their semantics.
 
 use std::sync::PoisonError;
 
@@ -19,12 +19,12 @@ use crate::temporary::Temporary;
 use crate::transaction::{Ended, Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Rule};
 
-/// The parsed statement.
+/// A parsed statement of these.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Control {
     Begin {
         is_immediate: bool,
-        /// If it says so.
+        /// The access mode, if the statement states one.
         is_read_only: Option<bool>,
     },
     Commit,
@@ -34,7 +34,7 @@ pub(super) enum Control {
     RollbackTo(String),
 }
 
-/// A statement of the parser's, if it is one of these.
+/// Converts the parser's statement, if it is one of these.
 pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
     let invalid = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
     Ok(Some(match sql {
@@ -59,8 +59,8 @@ pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
     }))
 }
 
-/// Whether a transaction of these modes may change anything, if they say so. Levels of isolation that it has anyway are accepted;
-/// one that it has not is an error.
+/// Returns whether the modes make a transaction read-only, if they say so. Accepts isolation levels
+/// that transactions have anyway, and fails on any other.
 pub(super) fn read_only(modes: &[TransactionMode]) -> Result<Option<bool>> {
     let mut is_read_only = None;
     for mode in modes {
@@ -78,6 +78,7 @@ pub(super) fn read_only(modes: &[TransactionMode]) -> Result<Option<bool>> {
 }
 
 impl Control {
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         match self {
             Self::Begin { is_immediate, is_read_only } => begin(is_immediate, is_read_only, context).await,
@@ -112,7 +113,7 @@ impl Control {
     }
 }
 
-/// Does the same to the temporary tables' part of the transaction, if there is one.
+/// Applies the same change to the temporary tables' part of the transaction, if there is one.
 fn of_temporary(context: &Context<'_>, change: impl FnOnce(&mut Transaction) -> Result<()>) -> Result<()> {
     let Some(temporary) = context.session.temporary() else { return Ok(()) };
     let mut slot = temporary.transaction().lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +178,7 @@ pub(super) async fn commit_temporary<'a>(
     committed(ended, &context.beside(temporary)).await
 }
 
-/// What is to be done when a transaction has been committed.
+/// Runs the work that follows a commit.
 async fn committed(ended: Ended, context: &Context<'_>) -> Result<()> {
     let Ended::Changed(tables) = ended else { return Ok(()) };
     for name in &tables {

@@ -1,4 +1,5 @@
-//! `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query`: the text of the query is kept, and must work now.
+//! `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query` stores the text of the query, which
+//! must plan without errors now.
 
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView as SqlCreateView, Query, Statement as Sql};
@@ -9,7 +10,7 @@ use crate::planner;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed statement.
+/// A parsed `CREATE VIEW`.
 #[derive(Debug)]
 pub(super) struct CreateView {
     name: String,
@@ -19,7 +20,7 @@ pub(super) struct CreateView {
 }
 
 pub(super) fn convert(create: SqlCreateView) -> Result<CreateView> {
-    // Every field has a name here: one that a later parser knows must be looked at.
+    // The pattern names every field, so that a field added by a later parser does not compile.
     let SqlCreateView {
         or_alter,
         or_replace,
@@ -62,10 +63,12 @@ pub(super) fn convert(create: SqlCreateView) -> Result<CreateView> {
 }
 
 impl CreateView {
+    /// Settles the expressions of the query. See [`planner::settle`].
     pub fn settle(&mut self) -> Result<()> {
         planner::settle(self.query.as_mut())
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let text = self.query.to_string();
@@ -75,7 +78,7 @@ impl CreateView {
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         if let Err(error) = context.of_database()?.plan(statement.clone()).await {
-            // All right in this session, and in no other.
+            // The query is valid in this session, and in no other.
             let is_of_session = context.session.temporary().is_some() && context.plan(statement).await.is_ok();
             return Err(match is_of_session {
                 true => error.with_hint("views are for all sessions, and cannot stand on temporary tables of one"),

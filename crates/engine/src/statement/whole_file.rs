@@ -1,8 +1,9 @@
-//! `SELECT * FROM 'file' [LIMIT n]` of very wide files, planned without a logical plan.
+//! Plans `SELECT * FROM 'file' [LIMIT n]` of very wide files without a logical plan.
 //!
-//! DataFusion's planner and optimizer look every column up among all others, again and again: 20,000 columns take a
-//! minute and a half, and four times as many sixteen times as long. A query that asks for a file as it is has nothing
-//! to optimize, so the file's own scan is the plan. The time is linear in columns.
+//! DataFusion's planner and optimizer look up each column among all others repeatedly: 20,000
+//! columns take a minute and a half, and four times as many take sixteen times as long. A query
+//! that reads a file as it is has nothing to optimize, so the file's own scan is the plan. Its
+//! planning time is linear in the number of columns.
 
 use std::sync::Arc;
 
@@ -19,10 +20,10 @@ use crate::files::functions::{self, FileCall};
 use crate::identifiers::{CATALOG, SCHEMA, normal};
 use crate::{Error, ErrorKind, Result, files, planner};
 
-/// Fewer columns are planned like those of any other table.
+/// The number of columns from which this path plans a file.
 const WIDE_COLUMNS: usize = 1000;
 
-/// The operators of such a query; nothing for any other.
+/// Returns the operators of such a query; `None` for any other.
 pub(super) async fn plan(
     statement: &DataFusionStatement,
     context: &Context<'_>,
@@ -33,7 +34,7 @@ pub(super) async fn plan(
     let Some(schema) = schema else { return Ok(None) };
     let table = match schema.table(&name).await.map_err(Error::from) {
         Ok(Some(table)) => table,
-        // A system that does not answer is asked once. Planning reports every other error.
+        // An unresponsive storage system is asked once. Planning reports all other errors.
         Err(e) if e.kind() == ErrorKind::Io => return Err(e),
         _ => return Ok(None),
     };
@@ -52,7 +53,8 @@ pub(super) async fn plan(
     Ok(Some(crate::query_planner::in_order::ordered(plan, state)?))
 }
 
-/// Whether a statement reads a single file, as far as its own words say: most do not, and are not looked at any further.
+/// Returns whether a statement seems to read a single file, by its own words. This excludes most
+/// statements cheaply.
 fn reads_a_file(statement: &DataFusionStatement) -> bool {
     let DataFusionStatement::Statement(sql) = statement else { return false };
     let Sql::Query(query) = &**sql else { return false };
@@ -65,7 +67,7 @@ fn reads_a_file(statement: &DataFusionStatement) -> bool {
         && (functions::format(&normal(word)).is_some() || files::is_path(&word.value))
 }
 
-/// The file that a statement asks for as it is, and how many of its rows.
+/// Returns the file that a statement reads as it is, and its number of rows, if it is limited.
 fn asked(statement: &DataFusionStatement) -> Option<(String, Option<usize>)> {
     if !reads_a_file(statement) {
         return None;
@@ -77,7 +79,7 @@ fn asked(statement: &DataFusionStatement) -> Option<(String, Option<usize>)> {
     let TableFactor::Table { name, .. } = &from.relation else { return None };
     let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return None };
     let limit = limit(&query)?;
-    // Whatever else the query says is in its text.
+    // Any other clause of the query is part of its text.
     let text = match &query.limit_clause {
         Some(clause) => format!("SELECT * FROM {}{clause}", from.relation),
         None => format!("SELECT * FROM {}", from.relation),
@@ -87,7 +89,7 @@ fn asked(statement: &DataFusionStatement) -> Option<(String, Option<usize>)> {
     (is_file && query.to_string() == text).then_some((name, limit))
 }
 
-/// The limit, if it is a number; nothing if it is something else.
+/// Returns the limit if it is a number or missing; `None` if it is something else.
 fn limit(query: &Query) -> Option<Option<usize>> {
     match &query.limit_clause {
         None => Some(None),

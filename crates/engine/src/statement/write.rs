@@ -1,4 +1,5 @@
-//! Where the changes of a statement go: into the session's transaction, or, without one, into a commit of its own.
+//! Applies the changes of a statement to the session's transaction, or without one in a commit of
+//! its own.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -13,28 +14,29 @@ use crate::transaction::Transaction;
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};
 
-/// A statement that is in the writer's place, by itself or in its transaction.
+/// A statement with the writer slot, by itself or through its transaction.
 #[derive(Debug)]
 pub(super) struct Write {
-    /// `None` if its transaction is.
+    /// The writer slot; `None` if the transaction has it.
     writing: Option<Writing>,
-    /// What it looks at.
+    /// The snapshot that the statement reads.
     pub seen: Arc<Snapshot>,
 }
 
 impl Context<'_> {
-    /// The session's transaction.
+    /// Returns the session's transaction, locked.
     pub fn transaction(&self) -> MutexGuard<'_, Option<Transaction>> {
         self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a statement that adds what it has made of what it saw when it began.
+    /// Begins the write of a statement that adds rows computed from its initial snapshot.
     pub(super) async fn write(&self) -> Result<Write> {
         let writing = self.take_place().await?;
         Ok(Write { writing, seen: Arc::clone(&self.snapshot) })
     }
 
-    /// For a statement that has looked at nothing yet, and changes what it sees: without a transaction, what is newest.
+    /// Begins the write of a statement that has read nothing yet and changes the rows it reads.
+    /// Without a transaction, it reads the newest snapshot.
     pub(super) async fn write_what_it_sees(&self) -> Result<Write> {
         let writing = self.take_place().await?;
         let seen = match (&writing, self.transaction().as_ref()) {
@@ -45,7 +47,8 @@ impl Context<'_> {
         Ok(Write { writing, seen: self.with_the_others(seen) })
     }
 
-    /// What a statement sees that looks at the tables that it changes as they are in `changed`.
+    /// Returns the snapshot of a statement that sees the tables it changes as they are in
+    /// `changed`.
     pub(super) fn with_the_others(&self, changed: Arc<Snapshot>) -> Arc<Snapshot> {
         match (self.temporary, self.session.temporary()) {
             (Some(temporary), _) => temporary.over(&self.snapshot.permanent(), &changed),
@@ -54,8 +57,9 @@ impl Context<'_> {
         }
     }
 
-    /// Changes the catalog: in the transaction, or durably. `change` may be tried several times, on catalogs of different moments;
-    /// it says what it did, and what came of it. `files` are those of the segments of a new table, and stay if anything was done.
+    /// Changes the catalog: in the transaction, or durably. `change` may run several times, on
+    /// catalogs of different moments. It returns its result and its changes. `files` are those of
+    /// the segments of a new table. They are kept if there were changes.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         files: Option<Target>,
@@ -83,7 +87,8 @@ impl Context<'_> {
         Ok(result)
     }
 
-    /// The writer's place for this statement, unless its transaction has it from now on.
+    /// Takes the writer slot for this statement. Returns `None` if its transaction has it from now
+    /// on.
     async fn take_place(&self) -> Result<Option<Writing>> {
         let is_writing = self.transaction().as_ref().map(Transaction::is_writing);
         if is_writing == Some(true) {
@@ -105,7 +110,7 @@ pub(super) fn no_transaction() -> Error {
 }
 
 impl Write {
-    /// Adds what was loaded to an edit. What it gives back goes along with the edit.
+    /// Adds loaded rows to an edit. The caller passes the returned target along with the edit.
     pub fn add(
         &self,
         rows: LoadedRows,
@@ -135,7 +140,7 @@ impl Write {
         self.edits(vec![(table.to_string(), edit)], target, context).await
     }
 
-    /// Changes tables, all or none.
+    /// Changes all of the tables or none.
     pub async fn edits(
         self,
         mut edits: Vec<(String, TableEdit)>,

@@ -1,14 +1,16 @@
-//! Temporary tables: a session's own, which nobody else sees and which end with it.
+//! Temporary tables: tables of one session that other sessions do not see. They end with it.
 //!
-//! They are the tables of a database in memory beside the one that the session is on ([`Database::for_temporary_tables`]), and
-//! all that can be done with tables can be done with these.
-//! - A statement sees both as one ([`Snapshot::with`]), and changes either. To change temporary tables it waits for nobody, and
-//!   may be allowed nothing else: the database may be open for reading only.
-//! - No name is in both: who asks for one that another session has made something of meanwhile is told so
-//!   ([`Snapshot::only_once`]).
-//! - The session's transaction is about both. The temporary tables' part of it ([`Transaction`]) begins with the first statement
-//!   that changes one, and has the savepoints that there are by then; it ends with the other, after it.
-//! - Rows that are worth a segment are in a folder in `temp_directory` ([`TemporaryVolume`]).
+//! They are the tables of a database in memory beside the session's database
+//! ([`Database::for_temporary_tables`]), and support all operations on tables.
+//! - A statement sees both databases as one ([`Snapshot::with`]), and changes either. A change of
+//!   temporary tables waits for no other session and needs no other right: the database may be open
+//!   for reading only.
+//! - No name is in both. If another session has meanwhile created something of the same name, a
+//!   statement that uses the name gets an error ([`Snapshot::only_once`]).
+//! - The session's transaction covers both. The temporary tables' part of it ([`Transaction`])
+//!   begins with the first statement that changes one, with the savepoints that exist by then. It
+//!   ends after the other part.
+//! - Rows that fill a segment are in a folder in `temp_directory` ([`TemporaryVolume`]).
 
 mod volume;
 
@@ -26,19 +28,19 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::transaction::{Ended, Transaction};
 
-/// What a temporary table is after a commit.
+/// The action on a temporary table at a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnCommit {
-    /// What it was.
+    /// Keeps the rows.
     PreserveRows,
-    /// Empty.
+    /// Deletes the rows.
     DeleteRows,
-    /// Gone.
+    /// Drops the table.
     Drop,
 }
 
 impl OnCommit {
-    /// What says so behind a definition, if it has to be said.
+    /// Returns the clause of a definition; empty for the default.
     pub fn clause(self) -> &'static str {
         match self {
             Self::PreserveRows => "",
@@ -54,9 +56,9 @@ pub(crate) struct Temporary {
     database: Database,
     /// Their part of the session's transaction.
     transaction: Mutex<Option<Transaction>>,
-    /// By the id of a table; of those that are not to stay as they are.
+    /// The action by table id, for tables that do not keep their rows.
     on_commit: Mutex<HashMap<u64, OnCommit>>,
-    /// The catalogs that were seen last: most statements see the same. They hold no files.
+    /// The catalogs seen last, since most statements see the same. They hold no files.
     seen: Mutex<Option<Seen>>,
 }
 
@@ -73,32 +75,33 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Temporary {
-    /// None yet, beside a database.
+    /// Creates an empty set of temporary tables beside a database.
     pub fn new(beside: &Database, settings: &Settings) -> Result<Self> {
         let volume = Arc::new(TemporaryVolume::new(settings.temp_directory()));
         let database = beside.for_temporary_tables(volume)?;
         Ok(Self { database, transaction: Mutex::default(), on_commit: Mutex::default(), seen: Mutex::default() })
     }
 
-    /// What their tables are in.
+    /// Returns the database of the temporary tables.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Where their part of the session's transaction is.
+    /// Returns their part of the session's transaction.
     pub fn transaction(&self) -> &Mutex<Option<Transaction>> {
         &self.transaction
     }
 
-    /// They, as the session sees them now.
+    /// Returns the temporary tables as the session sees them now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let transaction = lock(&self.transaction);
         transaction.as_ref().map_or_else(|| self.database.snapshot(), |transaction| Arc::clone(transaction.view()))
     }
 
-    /// A snapshot of the database, with the tables of one of these.
+    /// Returns a snapshot of the database with the temporary tables of another snapshot.
     pub fn over(&self, permanent: &Arc<Snapshot>, temporary: &Arc<Snapshot>) -> Arc<Snapshot> {
-        // Where there is nothing besides, it is what all see, and plans are kept of.
+        // Without temporary tables, it is the snapshot that all sessions share and for which plans
+        // are cached.
         if temporary.tables().next().is_none() {
             return Arc::clone(permanent);
         }
@@ -122,7 +125,8 @@ impl Temporary {
         Arc::new(permanent.with(temporary, both))
     }
 
-    /// Begins their part of a transaction that is `of` the session, or of its statement alone, unless it has begun.
+    /// Begins their part of the transaction `of` the session, or of a single statement, unless it
+    /// has begun.
     pub fn begin(&self, of: Option<&Transaction>) {
         lock(&self.transaction).get_or_insert_with(|| {
             let mut transaction = Transaction::new(self.database.snapshot(), None);
@@ -131,32 +135,32 @@ impl Temporary {
         });
     }
 
-    /// Whether a statement that is no part of a transaction has to be one, because its commit does more than it says.
+    /// Returns whether commits have work to do. Then a statement outside a transaction needs one.
     pub fn has_work_at_commits(&self) -> bool {
         !lock(&self.on_commit).is_empty()
     }
 
-    /// What a table is after a commit.
+    /// Returns the action on a table at a commit.
     pub fn on_commit(&self, table: u64) -> OnCommit {
         lock(&self.on_commit).get(&table).copied().unwrap_or(OnCommit::PreserveRows)
     }
 
-    /// A table was made.
+    /// Records a new table.
     pub fn made(&self, table: u64, on_commit: OnCommit) {
         if on_commit != OnCommit::PreserveRows {
             lock(&self.on_commit).insert(table, on_commit);
         }
     }
 
-    /// What has been done since the transaction began, which is over for them: to be committed, or dropped.
+    /// Ends the transaction for these tables and returns it, to be committed or dropped.
     pub fn end(&self) -> Option<Transaction> {
         lock(&self.transaction).take()
     }
 
-    /// Commits what [`end`](Self::end) gave.
+    /// Commits the transaction that [`end`](Self::end) returned.
     ///
     /// # Errors
-    /// There is no memory for it. Then nothing of it has happened.
+    /// Fails if there is no memory for it. Then nothing has changed.
     pub async fn commit(&self, mut transaction: Transaction, ledger: &Arc<Ledger>) -> Result<Ended> {
         if transaction.is_writing() {
             self.work_of_commit(&mut transaction)?;

@@ -1,9 +1,10 @@
-//! A folder for files that nobody needs when the process has ended.
+//! A folder for files that end with the process.
 //!
-//! - It is made when the first file is, and removed when nobody reads from it any more, by the process that made it.
-//! - Nothing in it is synced.
-//! - Its process holds a lock on it, which ends with the process. Who makes a folder removes those beside it that nobody holds: what
-//!   a process has left that was killed.
+//! - It is created with the first file. The process that created it removes it after the last
+//!   reader.
+//! - Its files are not synced.
+//! - Its process holds a lock on it, which ends with the process. A process that creates a folder
+//!   removes unlocked folders beside it: those that killed processes have left.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,9 +15,9 @@ use std::sync::{Arc, OnceLock};
 use onehop_io::{Error, IoHints, Ledger, LocalVolume, Operation, ReadAt, RequestedPath, Result, Volume, WriteAt};
 use rustix::fs::{FlockOperation, flock};
 
-/// What the names of folders begin with.
+/// The prefix of the names of folders.
 const PREFIX: &str = "onehop-temporary-";
-/// How often a folder is made that somebody else takes for one that was left.
+/// The number of attempts, since another process may take a new folder for one that was left.
 const TRIES: usize = 100;
 
 /// Files in a folder in `place`.
@@ -33,12 +34,12 @@ struct Made {
     _folder: Folder,
 }
 
-/// A folder that is this process's own. Dropped, it goes with all that is in it.
+/// A folder of this process. Dropping it removes the folder with its contents.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
     process: u32,
-    /// Whoever has the lock has the folder.
+    /// The process that holds the lock owns the folder.
     _lock: File,
 }
 
@@ -46,7 +47,7 @@ impl Folder {
     fn new(place: &Path) -> io::Result<Self> {
         for _ in 0..TRIES {
             let path = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?.keep();
-            // Until it is locked, it is like one that was left.
+            // Until it is locked, it looks like one that was left.
             match lock(&path) {
                 Ok(Some(lock)) => return Ok(Self { path, process: std::process::id(), _lock: lock }),
                 Ok(None) => {}
@@ -60,15 +61,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A process that was forked off has it from the one that made it.
+        // A forked process inherits the folder from its parent and must not remove it.
         if self.process == std::process::id() {
-            // What cannot be removed now is removed by who makes the next.
+            // The process that creates the next folder removes the remains.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// The lock of the folder that is there under a path; `None` if somebody has it.
+/// Locks the folder at a path. Returns `None` if another process holds the lock.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let folder = File::open(path)?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -76,18 +77,18 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
         Err(e) => return Err(e.into()),
     }
-    // Who had the lock before may have removed it.
+    // The previous holder of the lock may have removed the folder.
     let (locked, there) = (folder.metadata()?, std::fs::symlink_metadata(path)?);
     let is_it = (locked.dev(), locked.ino()) == (there.dev(), there.ino());
     Ok(is_it.then_some(folder))
 }
 
-/// Removes folders that processes have left which are gone.
+/// Removes folders that terminated processes have left.
 fn remove_left(place: &Path) {
     let Ok(entries) = std::fs::read_dir(place) else { return };
     for path in entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())) {
         let path = path.path();
-        // Those of other users cannot be opened. Held until it is gone.
+        // Folders of other users cannot be opened. The lock is held until the folder is gone.
         if let Ok(Some(_lock)) = lock(&path) {
             let _ = std::fs::remove_dir_all(&path);
         }
@@ -95,11 +96,12 @@ fn remove_left(place: &Path) {
 }
 
 impl TemporaryVolume {
+    /// Creates a volume in `place`, without its folder.
     pub fn new(place: PathBuf) -> Self {
         Self { name: place.display().to_string(), place, made: OnceLock::new() }
     }
 
-    /// The folder, made if it is not there.
+    /// Returns the folder, and creates it if necessary.
     fn made(&self) -> Result<&LocalVolume> {
         if let Some(made) = self.made.get() {
             return Ok(&made.files);
@@ -107,7 +109,7 @@ impl TemporaryVolume {
         remove_left(&self.place);
         let folder = Folder::new(&self.place).map_err(|e| Error::new(Operation::Create, &self.name, e))?;
         let files = LocalVolume::open(&folder.path, RequestedPath::Auto)?;
-        // If somebody else was faster, this one goes.
+        // If another thread was faster, this folder is dropped.
         Ok(&self.made.get_or_init(|| Made { files, _folder: folder }).files)
     }
 
@@ -146,7 +148,7 @@ impl Volume for TemporaryVolume {
         self.made.get().map_or_else(|| Ok(Vec::new()), |made| made.files.list())
     }
 
-    /// Nothing is to survive.
+    /// Does nothing: the files need not survive.
     fn sync(&self) -> Result<()> {
         Ok(())
     }

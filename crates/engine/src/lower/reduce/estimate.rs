@@ -1,9 +1,9 @@
-//! How many rows a plan has, as far as the statistics of tables tell: rows, the least and greatest value of a column,
-//! entries of its dictionary.
+//! Estimates the number of rows of a plan from the statistics of tables: rows, the minimum and
+//! maximum of a column, entries of its dictionary.
 //!
-//! Conditions are taken as independent, values as spread evenly, and what a column is compared with as one of its
-//! values. Of two keys that are joined, those of the one side are taken to be among those of the other. An estimate
-//! decides how a query is run and never what it answers.
+//! It assumes independent conditions, uniformly distributed values, and constants that occur in the
+//! column. For joined keys, it assumes that those of one side are a subset of the other's. An
+//! estimate affects the execution of a query and never its result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,35 +20,36 @@ use crate::scan::value_of;
 use crate::scan_plan::ScanPlan;
 use crate::snapshot::Table;
 
-/// Of a condition that nothing is known about.
+/// The selectivity of an unknown condition.
 const SOME: f64 = 0.5;
-/// Of `a < b` when the ends of `a` are not known.
+/// The selectivity of `a < b` if the range of `a` is unknown.
 const COMPARED: f64 = 1.0 / 3.0;
-/// Of `a LIKE '..%'`, and of `a = b` when it is not known how many values `a` has.
+/// The selectivity of `a LIKE '..%'`, and of `a = b` if the number of values of `a` is unknown.
 const FEW: f64 = 0.1;
 
-/// How large a plan is.
+/// The size of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Rows that come out.
+    /// The number of rows of the result.
     pub rows: f64,
-    /// Rows of tables that are looked at for them.
+    /// The number of rows of tables that are read for them.
     pub scanned: f64,
-    /// What part of the rows conditions leave.
+    /// The fraction of the rows that conditions keep.
     pub share: f64,
 }
 
-/// What is known of a column.
+/// Statistics of a column.
 #[derive(Debug)]
 struct Facts {
     column_type: ColumnType,
-    /// Different values, at most.
+    /// The maximum number of distinct values.
     distinct: f64,
-    /// The least and the greatest.
+    /// The minimum and maximum.
     ends: Option<(i128, i128)>,
 }
 
-/// The size of a plan; `None` if it is about more than our tables, or of a kind that nothing is known of.
+/// Returns the size of a plan; `None` if it reads other than tables of the database, or is of an
+/// unknown kind.
 pub(super) fn size(plan: &LogicalPlan) -> Result<Option<Size>> {
     Ok(match plan {
         LogicalPlan::TableScan(scan) => match table_of(plan)? {
@@ -105,7 +106,7 @@ fn of_join(join: &Join, left: Size, right: Size) -> Result<Option<Size>> {
     }))
 }
 
-/// The part of the rows of a semi join that find their key in the other side, `inner`.
+/// Returns the fraction of the rows of a semi join that find their key in the other side, `inner`.
 fn found(join: &Join, inner: Size, sides: impl Fn(&(Expr, Expr)) -> (&Expr, &Expr)) -> Result<f64> {
     let (inner_plan, outer_plan) = match join.join_type {
         JoinType::RightSemi => (&join.left, &join.right),
@@ -121,22 +122,23 @@ fn found(join: &Join, inner: Size, sides: impl Fn(&(Expr, Expr)) -> (&Expr, &Exp
     Ok(share)
 }
 
-/// Which part of `values` keys is left of them where only those are kept that `plan`, of that size, has.
+/// Returns the fraction of `values_kept` keys that remains if only the keys of `plan`, of size
+/// `of`, are kept.
 pub(super) fn part_of_keys(plan: &LogicalPlan, key: &Expr, of: Size, values_kept: Option<f64>) -> Result<Option<f64>> {
     let (Some(ours), Some(theirs)) = (values(plan, key)?, values_kept) else { return Ok(None) };
     Ok(Some((ours.min(of.rows) / ours.min(theirs).max(1.0)).min(1.0)))
 }
 
-/// How many values a key may have, whatever conditions there are.
+/// Returns the maximum number of distinct values of a key, regardless of conditions.
 pub(super) fn values(plan: &LogicalPlan, key: &Expr) -> Result<Option<f64>> {
     let Some(column) = key_column(key, plan.schema()) else { return Ok(None) };
     Ok(facts(plan, column)?.map(|facts| facts.distinct))
 }
 
-/// The part of the rows of `input` that meet all of `conditions`.
+/// Returns the fraction of the rows of `input` that meet all of `conditions`.
 fn passing(conditions: &[&Expr], input: &LogicalPlan) -> Result<f64> {
     let mut part = 1.0;
-    // Two ends of one range are not independent.
+    // Both ends of one range are not independent.
     let mut ranges: HashMap<&Column, (Facts, i128, i128)> = HashMap::new();
     for condition in conditions {
         let Some((column, op, end)) = comparison(condition, input)? else {
@@ -167,7 +169,7 @@ fn passing(conditions: &[&Expr], input: &LogicalPlan) -> Result<f64> {
     Ok(part)
 }
 
-/// `column < value` and its like, whichever way round it is written.
+/// Matches `column < value` and the like, in either order.
 fn comparison<'e>(condition: &'e Expr, input: &LogicalPlan) -> Result<Option<(&'e Column, Operator, i128)>> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return Ok(None) };
     let (column, op, literal) = match (&**left, &**right) {
@@ -183,7 +185,7 @@ fn comparison<'e>(condition: &'e Expr, input: &LogicalPlan) -> Result<Option<(&'
     })
 }
 
-/// The part of the rows of `input` that meet a condition.
+/// Returns the fraction of the rows of `input` that meet a condition.
 fn part_of(condition: &Expr, input: &LogicalPlan) -> Result<f64> {
     let one_of = |expr: &Expr| -> Result<f64> {
         let Expr::Column(column) = expr else { return Ok(FEW) };
@@ -243,7 +245,7 @@ impl Facts {
         Ok(Self { column_type, distinct, ends })
     }
 
-    /// The part of the values from `low` to `high`.
+    /// Returns the fraction of the values from `low` to `high`.
     fn within(&self, low: i128, high: i128) -> f64 {
         let Some((min, max)) = self.ends else { return COMPARED };
         let span = |low: i128, high: i128| high.saturating_sub(low) as f64 + 1.0;
@@ -251,7 +253,7 @@ impl Facts {
     }
 }
 
-/// What is known of a plan's column.
+/// Returns the statistics of a plan's column.
 fn facts(plan: &LogicalPlan, column: &Column) -> Result<Option<Facts>> {
     match origin(plan, column)? {
         Some((table, column)) => Ok(Some(Facts::new(&table, column)?)),
@@ -259,7 +261,7 @@ fn facts(plan: &LogicalPlan, column: &Column) -> Result<Option<Facts>> {
     }
 }
 
-/// The column of a table that a plan's column has its values from.
+/// Returns the column of a table that a plan's column has its values from.
 fn origin(plan: &LogicalPlan, column: &Column) -> Result<Option<(Arc<Table>, usize)>> {
     let of_expr = |expr: Option<&Expr>, input: &LogicalPlan| match expr.map(|expr| key_column(expr, input.schema())) {
         Some(Some(column)) => origin(input, column),

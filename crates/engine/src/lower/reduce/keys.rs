@@ -1,9 +1,10 @@
-//! The keys that a plan asks for: from the plan of one side of a join, smaller plans that have all the keys that it has.
+//! Derives key plans: from the plan of one side of a join, smaller plans with all of its keys.
 //!
-//! A copy of a plan leaves out whatever can only take rows away: columns that nobody reads, sides of joins that hardly
-//! filter, anti joins, LIMIT, conditions that could fail. So it has at least the keys of the original, and costs less.
-//! It reads tables alone, whose rows are the same wherever a statement reads them, and evaluates nothing that can fail:
-//! a row that the original never comes to, because a join has left it out, must not fail here.
+//! A copy of a plan omits operators that only remove rows: joins that hardly filter, anti joins,
+//! LIMIT, conditions that could fail. It also omits unused columns. So it has at least the keys of
+//! the original, and costs less. It reads only tables, whose rows are the same anywhere in a
+//! statement, and evaluates nothing that can fail. A row that the original never reaches, because a
+//! join removed it, must not fail here.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,20 +19,20 @@ use super::super::relation::table_of;
 use super::estimate::size;
 use super::{Side, WANTED, column_at, key_column, substituted_key};
 
-/// A side of a join that leaves more than this part of the rows is not worth having in a copy.
+/// A copy omits a side of a join that keeps more than this fraction of the rows.
 const HARDLY_FILTERS: f64 = 0.7;
 
-/// A plan, and the key that it has all values of.
+/// A plan, and the key of which it has all values.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub plan: LogicalPlan,
     pub key: Expr,
-    /// Equalities of the original that were followed to get here.
+    /// The number of equalities of the original that were followed.
     pub hops: usize,
 }
 
 impl Keys {
-    /// Keeps the rows of a plan whose `key` is among these.
+    /// Returns a plan of the rows of `plan` whose `key` is among these.
     pub fn keep_of(&self, plan: &LogicalPlan, key: &Expr) -> Result<Option<LogicalPlan>> {
         let Some(column) = key_column(&self.key, self.plan.schema()) else { return Ok(None) };
         let named = Column::new(Some(TableReference::bare(WANTED)), &column.name);
@@ -52,13 +53,13 @@ impl Keys {
     }
 }
 
-/// Whether a join is one that keeps rows with such keys, and of what.
+/// Returns the kept side of a join, if it is one of [`Keys::keep_of`].
 pub(super) fn kept(join: &Join) -> Option<&LogicalPlan> {
     let is_ours = matches!(&*join.left, LogicalPlan::SubqueryAlias(alias) if alias.alias.table() == WANTED);
     (is_ours && join.join_type == JoinType::RightSemi).then_some(&*join.right)
 }
 
-/// Plans that have all the values that `key` has in the rows of `plan`, NULL aside.
+/// Finds plans that have all values of `key` in the rows of `plan`, except NULL.
 pub(super) fn candidates(plan: &LogicalPlan, key: &Expr, hops: usize, found: &mut Vec<Keys>) -> Result<()> {
     let Some(column) = key_column(key, plan.schema()) else { return Ok(()) };
     let is_step = matches!(plan, LogicalPlan::Join(_) | LogicalPlan::Filter(_) | LogicalPlan::TableScan(_));
@@ -91,7 +92,7 @@ pub(super) fn candidates(plan: &LogicalPlan, key: &Expr, hops: usize, found: &mu
     }
 }
 
-/// What a key of one side of a join is equal to on the other, in all rows that come out.
+/// Returns the keys of a join's other side that equal a key of this side in all rows of the result.
 pub(super) fn equal_keys(join: &Join, side: Side, key: &Expr) -> Vec<Expr> {
     let is_equal = matches!(join.join_type, JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi);
     if !is_equal || join.null_equality != NullEquality::NullEqualsNothing {
@@ -108,7 +109,7 @@ pub(super) fn equal_keys(join: &Join, side: Side, key: &Expr) -> Vec<Expr> {
     join.on.iter().filter_map(equal).collect()
 }
 
-/// A plan with at least the rows of `plan`, and of its columns those that are wanted, under their names.
+/// Returns a plan with at least the rows of `plan`, and the wanted columns under their names.
 fn copied(plan: &LogicalPlan, wanted: &BTreeSet<Column>) -> Result<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::TableScan(scan) => {
@@ -137,7 +138,7 @@ fn copied(plan: &LogicalPlan, wanted: &BTreeSet<Column>) -> Result<Option<Logica
             Ok(Some(LogicalPlan::Projection(Projection::try_new(kept, Arc::new(input))?)))
         }
         LogicalPlan::SubqueryAlias(alias) => {
-            // Of two columns of one name an alias renames one.
+            // An alias renames one of two columns of the same name.
             let below = |column: &Column| {
                 let below = column_at(alias.input.schema(), alias.schema.maybe_index_of_column(column)?);
                 (below.name == column.name).then_some(below)
@@ -157,7 +158,7 @@ fn copied(plan: &LogicalPlan, wanted: &BTreeSet<Column>) -> Result<Option<Logica
 
 fn copied_join(join: &Join, wanted: &BTreeSet<Column>) -> Result<Option<LogicalPlan>> {
     let is_of = |side: Side| wanted.iter().all(|column| Side::of(join, column) == Some(side));
-    // The side whose rows are wanted, and what the other does to them.
+    // The side with the wanted columns, and whether the other filters it.
     let (kept, filters) = match join.join_type {
         JoinType::Inner if is_of(Side::Left) => (Side::Left, true),
         JoinType::Inner if is_of(Side::Right) => (Side::Right, true),
@@ -186,7 +187,7 @@ fn copied_join(join: &Join, wanted: &BTreeSet<Column>) -> Result<Option<LogicalP
     copied(kept.of_join(join), wanted)
 }
 
-/// An inner join of both of whose sides columns are wanted.
+/// Copies an inner join if columns of both sides are wanted.
 fn copied_inner(join: &Join, wanted: &BTreeSet<Column>) -> Result<Option<LogicalPlan>> {
     if join.null_equality != NullEquality::NullEqualsNothing {
         return Ok(None);
@@ -197,7 +198,7 @@ fn copied_inner(join: &Join, wanted: &BTreeSet<Column>) -> Result<Option<Logical
     })
 }
 
-/// A side of a join with what is wanted of it and what it is joined by.
+/// Copies a side of a join with its wanted columns and its join keys.
 fn copied_side(join: &Join, side: Side, wanted: &BTreeSet<Column>) -> Result<Option<LogicalPlan>> {
     let plan = side.of_join(join);
     let keys: Vec<&Expr> = join.on.iter().map(|pair| side.pair(pair).0).collect();
@@ -209,7 +210,7 @@ fn copied_side(join: &Join, side: Side, wanted: &BTreeSet<Column>) -> Result<Opt
     copied(plan, &read)
 }
 
-/// The join of copies of its sides; without its conditions, which only take rows away.
+/// Joins copies of the sides, without the join's other conditions, which only remove rows.
 fn joined(join: &Join, kept: Side, mine: LogicalPlan, other: LogicalPlan) -> Result<LogicalPlan> {
     let (left, right) = match kept {
         Side::Left => (mine, other),
@@ -227,7 +228,7 @@ fn joined(join: &Join, kept: Side, mine: LogicalPlan, other: LogicalPlan) -> Res
     )?))
 }
 
-/// Whether an expression is evaluated without an error, and to the same, whatever the row.
+/// Returns whether an expression evaluates without an error, and to the same value, for any row.
 fn cannot_fail(expr: &Expr) -> bool {
     let mut cannot = true;
     let walk = expr.apply(|expr| {

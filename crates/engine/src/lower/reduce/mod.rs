@@ -1,4 +1,5 @@
-//! Semi-join reductions: what a join asks for decides which rows are worth aggregating, or putting into a table.
+//! Semi-join reductions: the keys of one side of a join limit the rows that the other side
+//! aggregates or puts into a table.
 //!
 //! ```text
 //!          join k = k                              join k = k
@@ -9,26 +10,30 @@
 //!                                                        /              \
 //!                                                    lineitem     keys of part, filtered
 //! ```
-//! A correlated subquery becomes a join with an aggregate of all keys there are, and EXISTS one with a set of them,
-//! however few the query asks for. So a join hands the keys of its one side down into the other: below the aggregates,
-//! to the table that the keys come from (semi-join reduction, Bernstein and Chiu 1981; magic sets, Mumick and Pirahesh
-//! 1994). The pipeline of that table then probes a small table first, as a screen where it can.
+//! A correlated subquery becomes a join with an aggregate of all keys, and EXISTS a join with a set
+//! of them, however few the query needs. So a join pushes the keys of one side down into the other:
+//! below the aggregates, to the table that the keys come from. This is semi-join reduction
+//! (Bernstein and Chiu 1981) or magic sets (Mumick and Pirahesh 1994). The pipeline of that table
+//! then probes a small table first, as a screen where possible.
 //!
-//! Why it is right:
-//! - A row with a key that the other side does not have meets nothing in the join, and must be of no consequence if it
-//!   does not: either side of an inner join, the side that a semi or anti join looks into, the nullable side of an outer
-//!   one. A NULL key meets nothing.
-//! - On its way down the condition passes only what treats rows of different keys apart: projections, filters, the side
-//!   of a join that the key is of, and aggregates that have the key among what they group by. A group is whole or gone.
-//!   In an inner or semi join the key may change sides: what meets a row that is gone is gone itself.
-//! - The keys handed down are at least those of the other side ([`keys`]); more do no harm.
-//! - Errors: a row that no longer enters a sum no longer overflows it. As with any filter that is pushed below an
-//!   aggregate, a group that nobody asks for may then fail no query; no query fails that did not.
+//! Correctness:
+//! - A row whose key the other side lacks has no match in the join. The reduction applies only if
+//!   such a row does not affect the result. These are both sides of an inner join, the inner side
+//!   of a semi or anti join, and the nullable side of an outer join. A NULL key has no match.
+//! - On its way down, the condition passes only operators that treat rows of different keys
+//!   separately. These are projections, filters, the side of a join that has the key, and
+//!   aggregates that group by the key. A group is kept or removed as a whole. In an inner or semi
+//!   join the key may change sides: matches of a removed row are removed with it.
+//! - The keys pushed down are at least those of the other side ([`keys`]); more do no harm.
+//! - Errors: a row that no longer enters a sum no longer overflows it. As with any filter that is
+//!   pushed below an aggregate, an unneeded group may then no longer fail the query. No query fails
+//!   that did not before.
 //!
-//! The same helps where a third table is between two that are joined with it by one key: of the one that is put into a
-//! table only those rows are that the other one lets through.
+//! The same helps if a third table is joined with two others by one key: the table that is built
+//! keeps only the rows that the other one lets through.
 //!
-//! The rows that keys are taken from are read twice. Whether that pays is estimated ([`estimate`]).
+//! The rows that provide the keys are read twice. An estimate decides whether that pays
+//! ([`estimate`]).
 
 mod estimate;
 mod keys;
@@ -47,15 +52,15 @@ use self::estimate::{part_of_keys, size, values};
 use self::keys::{Keys, candidates, equal_keys, kept};
 use super::relation::table_of;
 
-/// What keys that a join above asks for are called, in plans and in EXPLAIN.
+/// The alias of keys that a join above asks for, in plans and in EXPLAIN.
 pub(super) const WANTED: &str = "wanted";
-/// What a row costs in a group or a join table, where looking at it costs 1.
+/// The cost of a row in a group or a join table, relative to 1 for reading it.
 const HELD: f64 = 32.0;
-/// What a probe of a row costs.
+/// The cost of a probe of a row.
 const PROBED: f64 = 2.0;
-/// More of the rows must not be left.
+/// The maximum fraction of rows left for a reduction to apply.
 const MOST_LEFT: f64 = 0.5;
-/// What is left of the cost must not be more.
+/// The maximum fraction of the cost left for a reduction to apply.
 const WORTH: f64 = 0.7;
 
 /// A side of a join.
@@ -66,7 +71,7 @@ enum Side {
 }
 
 impl Side {
-    /// The side that a column is of.
+    /// Returns the side of a column.
     fn of(join: &Join, column: &Column) -> Option<Self> {
         match (join.left.schema().has_column(column), join.right.schema().has_column(column)) {
             (true, false) => Some(Self::Left),
@@ -89,7 +94,7 @@ impl Side {
         }
     }
 
-    /// A pair of equal keys: this side's, the other's.
+    /// Returns a pair of equal keys: this side's, the other's.
     fn pair(self, (left, right): &(Expr, Expr)) -> (&Expr, &Expr) {
         match self {
             Self::Left => (left, right),
@@ -97,7 +102,7 @@ impl Side {
         }
     }
 
-    /// The join with another plan on this side, of the same columns.
+    /// Returns the join with another plan on this side, of the same columns.
     fn replaced(self, join: &Join, plan: LogicalPlan) -> Join {
         let plan = Arc::new(plan);
         match self {
@@ -107,20 +112,20 @@ impl Side {
     }
 }
 
-/// What becomes of rows.
+/// The use of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// They are joined: the largest table passes by, and what its rows may meet is put into tables. A table that is
-    /// joined with the one that has the keys is filtered by that join; what is joined with both of them by a third is
-    /// not, so that `hops` equalities were followed.
+    /// They are joined: the largest table is streamed, and its matches are put into tables. A table
+    /// that is joined with the one that has the keys is filtered by that join already. A table that
+    /// is joined with both by a third is not; then `hops` equalities were followed.
     Joined { hops: usize },
     /// They are put into groups or into a table.
     Held,
 }
 
-/// The plan with its joins reduced; `None` if there is nothing to gain.
+/// Returns the plan with its joins reduced; `None` if there is nothing to gain.
 pub(super) fn reduced(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-    // From below: what is put into a side of a join is not looked at again.
+    // Bottom-up, so that an inserted side of a join is not visited again.
     let reduced = plan.clone().transform_up_with_subqueries(|node| match node {
         LogicalPlan::Join(join) => reduced_join(join),
         other => Ok(Transformed::no(other)),
@@ -149,7 +154,7 @@ fn reduced_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), transformed))
 }
 
-/// The sides of a join whose rows are of no consequence if they meet none of the other's.
+/// Returns the sides of a join whose rows do not affect the result if they have no match.
 fn reducible(join_type: JoinType) -> &'static [(Side, Fate)] {
     const JOINED: Fate = Fate::Joined { hops: 0 };
     use Fate::Held;
@@ -168,7 +173,7 @@ fn reducible(join_type: JoinType) -> &'static [(Side, Fate)] {
 struct Reduction<'a> {
     by: &'a LogicalPlan,
     key: &'a Expr,
-    /// Rows of the largest table of an inner join, which will pass by.
+    /// Rows of the largest table of an inner join, which will be streamed.
     largest: f64,
 }
 
@@ -181,7 +186,8 @@ impl Reduction<'_> {
         }
     }
 
-    /// Keeps only rows of `plan` whose `key` is one of the other side's, far below, where that saves something.
+    /// Pushes the reduction down: keeps only rows of `plan` whose `key` is one of the other side's,
+    /// if that saves cost.
     fn put_into(&self, plan: &LogicalPlan, key: &Expr, fate: Fate) -> Result<Option<LogicalPlan>> {
         let Some(column) = key_column(key, plan.schema()) else { return Ok(None) };
         let Some(place) = plan.schema().maybe_index_of_column(column) else { return Ok(None) };
@@ -215,7 +221,7 @@ impl Reduction<'_> {
                     None => None,
                 }
             }
-            // The first rows of fewer are others.
+            // A Sort with a limit is excluded: fewer rows would have other first rows.
             LogicalPlan::Sort(sort @ Sort { fetch: None, .. }) => {
                 let input = below(&sort.input, Some(&column_expr(column)), fate)?;
                 input.map(|input| LogicalPlan::Sort(Sort { input, ..sort.clone() }))
@@ -238,7 +244,7 @@ impl Reduction<'_> {
         })
     }
 
-    /// Into the side that the key is of, or else into the other one by what is equal to it there.
+    /// Pushes it into the side of the key, or otherwise into the other one through an equal key.
     fn put_into_join(&self, join: &Join, column: &Column, key: &Expr, fate: Fate) -> Result<Option<LogicalPlan>> {
         let Some(side) = Side::of(join, column) else { return Ok(None) };
         let is_kept = match side {
@@ -258,7 +264,7 @@ impl Reduction<'_> {
         if let Some(plan) = self.put_into(side.of_join(join), key, fate)? {
             reduced = Some(side.replaced(join, plan));
         }
-        // A semi join puts what it looks into into a table of its own.
+        // A semi join puts its inner side into a table of its own.
         let (other, fate) = match (join.join_type, fate) {
             (JoinType::Inner, _) if reduced.is_some() => return Ok(reduced.map(LogicalPlan::Join)),
             (JoinType::Inner, Fate::Joined { hops }) => (side.other(), Fate::Joined { hops: hops + 1 }),
@@ -303,7 +309,7 @@ impl Reduction<'_> {
     }
 }
 
-/// Rows of the largest table that an inner join reads, if all that it joins is known.
+/// Returns the rows of the largest table that an inner join reads, if all sizes are known.
 fn largest_scan(join: &Join) -> Result<f64> {
     fn of(plan: &LogicalPlan) -> Result<f64> {
         Ok(match plan {
@@ -323,7 +329,7 @@ fn largest_scan(join: &Join) -> Result<f64> {
     Ok(of(&join.left)?.max(of(&join.right)?))
 }
 
-/// A table of the database, with nothing but conditions above it, and joins that were put there before.
+/// Returns whether it is a table of the database, with only conditions and inserted joins above it.
 fn is_filtered_table(plan: &LogicalPlan) -> Result<bool> {
     match plan {
         LogicalPlan::TableScan(scan) => Ok(scan.fetch.is_none() && table_of(plan)?.is_some()),
@@ -333,13 +339,14 @@ fn is_filtered_table(plan: &LogicalPlan) -> Result<bool> {
     }
 }
 
-/// Types of which a key of one table is found in another, whatever their dictionaries, and leaves room in its word.
+/// Returns whether keys of a type can be found across tables, regardless of dictionaries, and leave
+/// free bits in their word.
 fn is_type_of_keys(data_type: &DataType) -> bool {
     use DataType as T;
     matches!(data_type, T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32 | T::Date32)
 }
 
-/// The column that a key is, or is a wider type of.
+/// Returns the column that a key is, possibly widened.
 fn key_column<'e>(key: &'e Expr, schema: &DFSchema) -> Option<&'e Column> {
     match key {
         Expr::Column(column) => Some(column),
@@ -349,7 +356,7 @@ fn key_column<'e>(key: &'e Expr, schema: &DFSchema) -> Option<&'e Column> {
     }
 }
 
-/// Whether a cast keeps every value, and different ones apart.
+/// Returns whether a cast preserves all values as distinct.
 fn widens(cast: &Cast, schema: &DFSchema) -> bool {
     use DataType as T;
     let Ok(from) = cast.expr.get_type(schema) else { return false };
@@ -360,7 +367,7 @@ fn widens(cast: &Cast, schema: &DFSchema) -> bool {
     }
 }
 
-/// A key with what its column is in the column's place.
+/// Returns a key with its column replaced by the definition `of`.
 fn substituted_key(key: &Expr, of: &Expr) -> Option<Expr> {
     match (key, of) {
         (key, Expr::Alias(alias)) => substituted_key(key, &alias.expr),

@@ -1,7 +1,7 @@
-//! `COPY table [(columns)] FROM STDIN` and `COPY table [(columns)] | (query) TO STDOUT`, with options of PostgreSQL's in both
-//! of its styles: what they say, for whoever has the client at hand.
+//! `COPY table [(columns)] FROM STDIN` and `COPY table [(columns)] | (query) TO STDOUT`, with
+//! options in both of PostgreSQL's styles, parsed for a caller that talks to the client.
 //!
-//! What the statement says beyond rows, such as `WHERE`, is refused; so is a format that is none of the client's.
+//! Clauses beyond rows, such as `WHERE`, are refused, as are formats that no client has.
 
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement as Sql,
@@ -15,55 +15,56 @@ use super::super::{syntax, table_name};
 use crate::identifiers::normal;
 use crate::{Error, ErrorKind, Result, planner};
 
-/// Which way rows go.
+/// The direction of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
-    /// From the client into a table; no columns are all of them.
+    /// From the client into a table.
     In {
         /// The table.
         table: String,
-        /// Its columns that come, in this order.
+        /// The columns that the client sends, in this order. Empty for all columns.
         columns: Vec<String>,
     },
-    /// To the client, the rows of a query.
+    /// The rows of a query, to the client.
     Out {
         /// The query.
         query: String,
     },
 }
 
-/// How rows are written.
+/// The format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyFormat {
-    /// PostgreSQL's own: a tab between values, `\N` for NULL, backslashes before what would be something else.
+    /// PostgreSQL's own: a tab between values, `\N` for NULL, backslashes before special
+    /// characters.
     Text,
     /// Values in quotes where they need them.
     Csv,
-    /// As PostgreSQL keeps them.
+    /// PostgreSQL's binary format.
     Binary,
 }
 
 /// A COPY between a client and the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCopy {
-    /// Which way.
+    /// The direction.
     pub direction: CopyDirection,
-    /// How.
+    /// The format.
     pub format: CopyFormat,
-    /// Between values.
+    /// The delimiter between values.
     pub delimiter: u8,
-    /// What stands for NULL.
+    /// The string that represents NULL.
     pub null: String,
-    /// Whether the first line has the columns' names.
+    /// True if the first line contains the column names.
     pub has_header: bool,
-    /// Around values, in CSV.
+    /// The quote around values, in CSV.
     pub quote: u8,
-    /// Before a quote within quotes, in CSV.
+    /// The escape before a quote within quotes, in CSV.
     pub escape: u8,
 }
 
 impl ClientCopy {
-    /// One that says nothing of how rows are written but this.
+    /// Returns a COPY with the default options of a format.
     pub fn new(direction: CopyDirection, format: CopyFormat) -> Self {
         let (delimiter, null) = match format {
             CopyFormat::Csv => (b',', ""),
@@ -73,14 +74,15 @@ impl ClientCopy {
     }
 }
 
-/// Whether it begins with a word, and that is none of these statements': most do, and need not be looked at any further.
+/// Returns whether the text begins with a word other than COPY. This excludes most statements
+/// cheaply.
 fn begins_otherwise(text: &str) -> bool {
     let text = text.trim_start();
     let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
     !word.is_empty() && !word.eq_ignore_ascii_case("COPY")
 }
 
-/// The statement, if it is one of these.
+/// Parses the statement, if it is one of these.
 pub(crate) fn parse(text: &str) -> Result<Option<ClientCopy>> {
     if begins_otherwise(text) {
         return Ok(None);
@@ -118,7 +120,8 @@ fn words(tokens: &[TokenWithSpan]) -> impl Iterator<Item = (Keyword, &Token)> {
     })
 }
 
-/// `COPY ... FROM STDIN` or `COPY ... TO STDOUT`, with no bracket around these words.
+/// Returns whether it is `COPY ... FROM STDIN` or `COPY ... TO STDOUT`, with these words outside
+/// parentheses.
 fn is_about_client(tokens: &[TokenWithSpan]) -> bool {
     let (mut depth, mut before, mut is_first) = (0_i64, Keyword::NoKeyword, true);
     for (keyword, token) in words(tokens) {
@@ -139,7 +142,7 @@ fn is_about_client(tokens: &[TokenWithSpan]) -> bool {
     false
 }
 
-/// The query in brackets, as it is written.
+/// Returns the query in parentheses, as written.
 fn query_of(tokens: &[TokenWithSpan]) -> Option<String> {
     let start = tokens.iter().position(|token| token.token == Token::LParen)?;
     let (mut depth, mut text) = (0_i64, String::new());
@@ -166,7 +169,7 @@ fn direction(source: CopySource, to: bool, target: &CopyTarget, query: Option<St
         (CopySource::Table { table_name: name, columns }, true, CopyTarget::Stdout) => {
             let columns: Vec<String> = columns.iter().map(normal).map(|name| quoted(&name)).collect();
             let columns = if columns.is_empty() { "*".to_string() } else { columns.join(", ") };
-            // As it is written: what is no table of ours is not made one.
+            // The name as written: a foreign name must not become one of a table here.
             Ok(CopyDirection::Out { query: format!("SELECT {columns} FROM {name}") })
         }
         (CopySource::Query(_), true, CopyTarget::Stdout) => match query {

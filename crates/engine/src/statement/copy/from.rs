@@ -1,8 +1,9 @@
 //! `COPY table [(columns)] FROM 'path'`: rows of files into a table, in one commit.
 //!
-//! What the statement does not say is found out from each text file's first line, and has to be the same in all files
-//! of a pattern: a header, if the line holds the names of the wanted columns, which then says their order; and a
-//! delimiter at the end of every line, as TPC-H's and SSB's generators write it.
+//! Options that the statement omits are inferred from the first line of each text file, and must be
+//! the same in all files of a pattern. The line is a header if it holds the names of the wanted
+//! columns. A header determines their order. A delimiter may end each line, as TPC-H's and SSB's
+//! generators write it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::snapshot::Table;
 use crate::statement::{Context, done, insert};
 use crate::{Error, ErrorKind, Result};
 
-/// `COPY ... FROM`
+/// A parsed `COPY ... FROM`.
 #[derive(Debug)]
 pub(in crate::statement) struct CopyFrom {
     pub(super) table: String,
@@ -32,10 +33,10 @@ pub(in crate::statement) struct CopyFrom {
     pub(super) options: Options,
 }
 
-/// What the first line of a text file tells.
+/// The properties inferred from the first line of a text file.
 #[derive(Debug, PartialEq)]
 struct Shape {
-    /// The first line, where it is a header.
+    /// The first line, if it is a header.
     header: Option<Vec<String>>,
     /// The wanted columns in the file's order.
     columns: Vec<Field>,
@@ -43,11 +44,12 @@ struct Shape {
 }
 
 impl CopyFrom {
-    /// The table, and the path.
+    /// Returns the table and the path.
     pub fn ends(&self) -> (&str, &str) {
         (&self.table, &self.path)
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);
@@ -58,7 +60,8 @@ impl CopyFrom {
             return Err(error.with_hint("files that are read are compressed as their names say: x.csv.gz"));
         }
         let format = self.options.format.or_else(|| Format::parse(&parse_name(&self.path).extension).ok());
-        // A name that says nothing is that of a text file; a directory's files have names of their own.
+        // A name without a known extension is that of a text file. A directory's files have names
+        // of their own.
         let sites = Sites::of(&**context.state()?)?;
         let source = Source::find(&self.path, format, Some(Format::Csv), sites).await?;
         self.options.check(source.format)?;
@@ -74,7 +77,7 @@ impl CopyFrom {
         Ok(done("COPY", Some(rows)))
     }
 
-    /// The table's columns that the file has.
+    /// Returns the table's columns that the file has.
     fn wanted_columns(&self, table: &Table) -> Result<Vec<Field>> {
         if self.columns.is_empty() {
             return Ok(table.schema.fields().iter().map(|f| f.as_ref().clone()).collect());
@@ -113,7 +116,7 @@ impl CopyFrom {
                 None => shape = Some((&file.name, next)),
             }
         }
-        // Without a line there is nothing to be read, whatever it would be.
+        // Without a line there are no rows, whatever the shape.
         let shape = shape.map_or_else(|| Shape::plain(wanted), |(_, shape)| shape);
         let has_header = shape.header.is_some();
         let fields: Vec<Field> = shape.columns.into_iter().map(|field| field.with_nullable(true)).collect();
@@ -161,15 +164,16 @@ fn differ(first: &str, shape: &Shape, name: &str, other: &Shape) -> Error {
     Error::new(ErrorKind::Data, message).with_hint("load files that differ one by one")
 }
 
-/// Columns of a file as columns of the table: by name if the file and its directories have the wanted names, else by position if the
-/// file has as many of its `own`, which come first; NULL for columns that the file is not asked for.
+/// Maps columns of a file to columns of the table. It maps by name if the file and its directories
+/// have the wanted names. Otherwise it maps by position, if the file has as many columns of its
+/// `own`, which come first. Columns that are not wanted are NULL.
 fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
     let names = |count: usize| {
         let names = plan.schema().fields().iter().take(count).map(|field| field.name().clone());
         names.collect::<Vec<String>>()
     };
     let all = names(usize::MAX);
-    // A name in other letters counts where it is the only one.
+    // A name in another case matches if it is the only one.
     let mut places: HashMap<String, Option<usize>> = HashMap::new();
     for (place, name) in all.iter().enumerate() {
         places.entry(name.to_lowercase()).and_modify(|place| *place = None).or_insert(Some(place));

@@ -1,11 +1,12 @@
-//! Which keys of JSON files are which columns of a table.
+//! Maps keys of JSON files to columns of a table.
 //!
-//! 1. By name, in any case if none is the same as written, if the files have all wanted columns, or the table all keys:
-//!    objects may lack keys, and their columns are NULL.
-//! 2. By position, in the order in which keys come in the files, if no key is a column's name and there are as many.
-//! 3. Anything else is an error: a file of another table would be loaded in part.
+//! 1. By name, if the files have all wanted columns or the table has all keys. An exact match wins
+//!    over one in another case. Objects may lack keys, and their columns are NULL.
+//! 2. By position, in the order of the keys in the files, if no key is a column's name and there
+//!    are as many keys as columns.
+//! 3. Anything else is an error: otherwise a file of another table would be loaded in part.
 //!
-//! Values are read as the columns' types, from the text that the file has for them.
+//! Values are parsed as the columns' types, from the characters in the file.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::pg_types::zone::Zone;
 use crate::statement::Context;
 use crate::{Error, ErrorKind, Result};
 
-/// The files as a table whose columns are those wanted.
+/// Opens the files as a table with the wanted columns.
 pub(super) async fn open(
     source: &Source,
     wanted: &[Field],
@@ -33,7 +34,7 @@ pub(super) async fn open(
     source.json_table(state, plan)
 }
 
-/// The columns of the table `table` in the files `path`.
+/// Maps the files at `path` to the columns of `table`.
 fn columns(
     plan: &JsonPlan,
     directories: &[String],
@@ -46,7 +47,7 @@ fn columns(
     let is_directory = |field: &Field| directories.contains(field.name());
     let own = |(field, found): (&Field, &Option<&str>)| match found {
         Some(name) => Some(((*name).to_string(), field.clone())),
-        // The directory's column comes by itself; what objects lack is NULL.
+        // The scan adds the directory's column. Keys that objects lack are NULL.
         None if is_directory(field) || !(plan.is_of_objects() || plan.is_empty()) => None,
         None => Some((field.name().clone(), field.clone())),
     };
@@ -84,7 +85,7 @@ fn columns(
     Err(Error::new(ErrorKind::Invalid, message).with_hint(hint))
 }
 
-/// The name among others that is the same, or the only one that is in another case.
+/// Returns the same name among others, or the only one that differs in case alone.
 fn same<'a>(names: &[&'a str], name: &str) -> Option<&'a str> {
     let exact = names.iter().find(|known| **known == name).copied();
     let lower = name.to_lowercase();

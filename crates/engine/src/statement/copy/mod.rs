@@ -1,7 +1,9 @@
-//! `COPY table [(columns)] FROM 'path' [(options)]` and `COPY table | (query) TO 'path' [(options)]`.
+//! `COPY table [(columns)] FROM 'path' [(options)]` and `COPY table | (query) TO 'path'
+//! [(options)]`.
 //!
-//! Options, after an optional WITH: `FORMAT csv`, `COMPRESSION zstd`, and those of text files ([`options`]): `HEADER
-//! [true|false]`, `DELIMITER '|'`, `QUOTE '"'`, `ESCAPE '\'`, `NULL 'text'`. What is not given follows from the file: see [`from`] and [`to`].
+//! Options, after an optional WITH: `FORMAT csv`, `COMPRESSION zstd`, and those of text files
+//! ([`options`]): `HEADER [true|false]`, `DELIMITER '|'`, `QUOTE '"'`, `ESCAPE '\'`, `NULL 'text'`.
+//! Missing options are inferred from the file: see [`from`] and [`to`].
 
 mod client;
 mod from;
@@ -28,7 +30,7 @@ use crate::{Error, ErrorKind, Result};
 struct Options {
     format: Option<Format>,
     csv: CsvOptions,
-    /// The names of those of text.
+    /// The names of the text options that the statement gives.
     given: Vec<String>,
     compression: Option<String>,
 }
@@ -79,7 +81,7 @@ fn parse_to(parser: &mut Parser<'_>, source: CopyToSource) -> std::result::Resul
     }))
 }
 
-/// `[WITH | OPTIONS] (NAME [value], ...)`
+/// Parses `[WITH | OPTIONS] (NAME [value], ...)`.
 fn parse_options(parser: &mut Parser<'_>) -> std::result::Result<Result<Options>, ParserError> {
     let _ = parser.parse_keyword(Keyword::WITH) || parser.parse_keyword(Keyword::OPTIONS);
     let mut options = Options::default();
@@ -141,7 +143,7 @@ impl Options {
         Ok(())
     }
 
-    /// Options that mean nothing for a format would be a misunderstanding.
+    /// Refuses options that have no meaning for a format.
     fn check(&self, format: Format) -> Result<()> {
         if format == Format::Csv {
             return self.csv.check();

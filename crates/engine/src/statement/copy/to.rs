@@ -1,7 +1,8 @@
-//! `COPY table | (query) TO 'path'`: rows into a file, which is there as a whole when the statement returns, or not.
+//! `COPY table | (query) TO 'path'`: rows into a file, which exists as a whole when the statement
+//! returns, or not at all.
 //!
-//! DataFusion plans and encodes, in parallel and as a stream; [`Export`] is where it writes to. Text is encoded by our own
-//! [`WriteOptions`].
+//! DataFusion plans and encodes, in parallel and as a stream, and writes to an [`Export`]. Text is
+//! encoded by [`WriteOptions`].
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::query::Done;
 use crate::statement::{Context, done, select};
 use crate::{Error, ErrorKind, Result};
 
-/// `COPY ... TO`
+/// A parsed `COPY ... TO`.
 #[derive(Debug)]
 pub(in crate::statement) struct CopyTo {
     pub(super) source: CopyToSource,
@@ -33,7 +34,7 @@ pub(in crate::statement) struct CopyTo {
 }
 
 impl CopyTo {
-    /// The table, unless it is a query, and the path.
+    /// Returns the table, unless the source is a query, and the path.
     pub fn ends(&self) -> (Option<String>, &str) {
         let table = match &self.source {
             CopyToSource::Relation(name) => Some(name.to_string()),
@@ -50,6 +51,7 @@ impl CopyTo {
         }
     }
 
+    /// Runs the statement.
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let format = self.format()?;
         self.options.check(format)?;
@@ -63,7 +65,7 @@ impl CopyTo {
                 export.commit().await?;
                 Ok(done("COPY", Some(rows)))
             }
-            // The encoders say that something could not be written, and not what the system said to it.
+            // The encoders' errors lack the operating system's error, which the export keeps.
             Err(e) => Err(export.refusal().unwrap_or(e)),
         }
     }
@@ -79,7 +81,8 @@ impl CopyTo {
         self.options.format.map_or_else(named, Ok)
     }
 
-    /// What was asked for; of text files, what their name promises.
+    /// Returns the requested compression or, for text files, the one that the file's extension
+    /// names.
     fn compression(&self, format: Format) -> Result<Option<String>> {
         let extension = self.path.rsplit('.').next().map(str::to_ascii_lowercase);
         let promised = match extension.as_deref() {
@@ -100,7 +103,7 @@ impl CopyTo {
                 let error = Error::new(ErrorKind::Invalid, "COMPRESSION is for parquet, csv and json");
                 Err(error.with_hint("Arrow files are written with LZ4"))
             }
-            // Parquet's codecs with levels want one: their libraries' defaults.
+            // Parquet's codecs with levels require one: these are the defaults of their libraries.
             (Some(asked), _) if format == Format::Parquet => Ok(Some(match asked.as_str() {
                 "zstd" => "zstd(3)".into(),
                 "gzip" => "gzip(6)".into(),
@@ -111,7 +114,7 @@ impl CopyTo {
         }
     }
 
-    /// What the names of a directory's files end in.
+    /// Returns the extension of the files in a directory.
     fn extension(&self, format: Format) -> Result<String> {
         let compression = match format {
             Format::Csv | Format::Json => self.compression(format)?,
@@ -122,7 +125,7 @@ impl CopyTo {
         Ok(format!("{}{suffix}", format.copy_name().to_lowercase()))
     }
 
-    /// How text is written.
+    /// Returns the options for writing text.
     fn text_options(&self) -> Result<WriteOptions> {
         let csv = &self.options.csv;
         let of_reading = [
@@ -153,7 +156,7 @@ impl CopyTo {
         })
     }
 
-    /// The options in DataFusion's words.
+    /// Returns the options in DataFusion's terms.
     fn format_options(&self, format: Format) -> Result<Vec<(String, Value)>> {
         if format == Format::Csv {
             return Ok(Vec::new());
@@ -164,7 +167,7 @@ impl CopyTo {
     }
 }
 
-/// Runs the query into the target; the number of rows.
+/// Runs the query into the target. Returns the number of rows.
 async fn write(
     source: CopyToSource,
     (format, extension): (Format, &str),
@@ -198,14 +201,14 @@ async fn write(
         _ => None,
     };
     let written = rows_of(plan, context).await?;
-    // A directory of no files has no columns.
+    // A directory without files would have no columns.
     if let Some(empty) = empty.filter(|_| written == 0) {
         rows_of(empty, context).await?;
     }
     Ok(written)
 }
 
-/// Runs a plan that writes; the number of rows.
+/// Runs a plan that writes. Returns the number of rows.
 async fn rows_of(plan: LogicalPlan, context: &Context<'_>) -> Result<u64> {
     let mut counts = select::query(plan, context).await?;
     let mut written = 0;

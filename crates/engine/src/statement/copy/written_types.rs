@@ -1,14 +1,15 @@
-//! Types that a format has no room for, written as ones that it has.
+//! Converts types that a format lacks to types that it has.
 //!
-//! Text files have dates; Arrow's writers make `1970-01-01T00:00:00` of one in milliseconds, which no cast to DATE writes.
-//! Parquet has timestamps and times of milliseconds and finer, and dates in days. Arrow's writer (59.3) leaves seconds, and
-//! dates in milliseconds, as plain integers beside a note for Arrow's own readers: `COPY (SELECT timestamp_of_seconds ..) TO
-//! 'x.parquet'` made a column of BIGINT for DuckDB (arrow-rs#1920). Seconds become milliseconds here, as Arrow's writer in
-//! C++ makes them.
+//! Text files have dates. Arrow's writers print a date in milliseconds as `1970-01-01T00:00:00`,
+//! which no cast to DATE prints. Parquet has timestamps and times of milliseconds and finer, and
+//! dates in days. Arrow's writer (59.3) stores seconds, and dates in milliseconds, as plain
+//! integers with a note for Arrow's own readers. `COPY (SELECT timestamp_of_seconds ..) TO
+//! 'x.parquet'` thus made a column of BIGINT for DuckDB (arrow-rs#1920). This module converts
+//! seconds to milliseconds, as Arrow's writer in C++ does.
 //!
-//! A type that the format has no room for at all is an error that names the column: of Parquet,
-//! intervals of months, days and nanoseconds, of which its own type keeps milliseconds, and
-//! decimals of a negative scale.
+//! A type without a counterpart in the format is an error that names the column. Parquet lacks
+//! intervals of months, days and nanoseconds, since its own type stores milliseconds, and decimals
+//! of a negative scale.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::identifiers::quoted;
 use crate::type_names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
-/// The rows of a plan in types that the format has.
+/// Returns a plan with the rows in types that the format has.
 pub(super) fn of_plan(plan: &Arc<LogicalPlan>, format: Format) -> Result<Arc<LogicalPlan>> {
     for field in plan.schema().fields().iter().filter(|_| format == Format::Parquet) {
         if let Some(refused) = without_parquet(field.data_type()) {
@@ -46,7 +47,7 @@ pub(super) fn of_plan(plan: &Arc<LogicalPlan>, format: Format) -> Result<Arc<Log
     Ok(Arc::new(LogicalPlanBuilder::from(Arc::clone(plan)).project(columns.collect::<Vec<_>>())?.build()?))
 }
 
-/// A type that Parquet has not, among a type and those within.
+/// Returns a type that Parquet lacks, among a type and its nested types.
 fn without_parquet(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(data_type),
@@ -67,7 +68,7 @@ fn without_parquet(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
-/// The type that values are written as, if it is another.
+/// Returns the type to convert to, if it differs.
 fn of_type(data_type: &DataType, format: Format) -> Option<DataType> {
     let has_seconds = format != Format::Parquet;
     let of_field = |field: &FieldRef| {
