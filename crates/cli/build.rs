@@ -1,6 +1,7 @@
-//! Says which source and profile the binary is made of, for `--version` and benchmarks: `ONEHOP_COMMIT` (empty outside
-//! of a clone of this repository; ends in `+changes` if files differed from it) and `ONEHOP_PROFILE`. Only asks git and
-//! writes nothing; without git there is no commit to name.
+//! Records the source and profile of the binary, for `--version` and benchmarks: `ONEHOP_COMMIT`
+//! and `ONEHOP_PROFILE`. The commit is empty outside of a clone of this repository, and ends in
+//! `+changes` if files differed from it. The script only reads from git and writes nothing. Without
+//! git there is no commit to name.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,10 +9,10 @@ use std::process::Command;
 
 fn main() {
     let root = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default().join("../..");
-    // Whatever changes the answer: a source file (git status), a commit, another branch.
+    // Anything that changes the answer: a source file (git status), a commit, another branch.
     for path in ["crates", "Cargo.toml", "Cargo.lock", ".git/HEAD", ".git/logs/HEAD"] {
         let path = root.join(path);
-        // A path that is not there would have this run at every build.
+        // A missing path would run this script at every build.
         if path.exists() {
             println!("cargo::rerun-if-changed={}", path.display());
         }
@@ -25,7 +26,7 @@ fn main() {
 }
 
 fn commit(root: &Path) -> Option<String> {
-    // In a source archive inside of somebody else's clone, git would name that clone's commit.
+    // In a source archive inside of another repository's clone, git would name that clone's commit.
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
         return None;
@@ -36,7 +37,7 @@ fn commit(root: &Path) -> Option<String> {
 }
 
 fn git(root: &Path, words: &[&str]) -> Option<String> {
-    // Asking must not take the lock that a commit in another terminal needs.
+    // The query must not take the lock that a concurrent commit needs.
     let output = Command::new("git").arg("--no-optional-locks").arg("-C").arg(root).args(words).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_string())

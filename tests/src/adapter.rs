@@ -1,4 +1,4 @@
-//! The engine as sqllogictest sees it.
+//! The engine as a database of sqllogictest.
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
@@ -7,14 +7,14 @@ use sqllogictest::{AsyncDB, DBOutput};
 
 use crate::canonical::{Kind, kinds, lines};
 
-/// A session that answers in canonical form. A row is a single string, its line: so that sqllogictest's own output
-/// shows lines as they stand in the files.
+/// A session that answers in canonical form. A row is a single string, its line, so that
+/// sqllogictest's own output shows lines as they are in the files.
 pub struct Adapter {
     session: Session,
 }
 
 impl Adapter {
-    /// The engine behind this session.
+    /// Creates an adapter of a session.
     pub fn new(session: Session) -> Self {
         Self { session }
     }

@@ -1,5 +1,6 @@
-//! The one rendering of answers in the golden files, from Arrow. `tests/golden/canonical.py` describes it and is its
-//! twin; `fill.py` writes with that one, the harness compares with this one.
+//! The canonical rendering of answers in the golden files, from Arrow. `tests/golden/canonical.py`
+//! documents it and implements it a second time. `fill.py` writes with that one, and the harness
+//! compares with this one.
 
 use onehop_engine::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use onehop_engine::arrow::compute::cast;
@@ -8,24 +9,24 @@ use onehop_engine::arrow::error::ArrowError;
 use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sqllogictest::ColumnType;
 
-/// A column's type, as far as the golden files tell types apart.
+/// A column's type, as far as the golden files distinguish types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `B`
     Boolean,
-    /// `I`: of any width, signed or not, and decimals without a fraction.
+    /// `I`: integers of any width, signed or not, and decimals without a fraction.
     Integer,
     /// `N`
     Decimal,
-    /// `R`: of either width.
+    /// `R`: floats of either width.
     Float,
     /// `D`
     Date,
-    /// `P`: in any unit.
+    /// `P`: timestamps in any unit.
     Timestamp,
     /// `T`
     Text,
-    /// `?`: has no canonical form, and is shown as Arrow shows it.
+    /// `?`: a type without a canonical form, rendered as Arrow does.
     Other,
 }
 
@@ -78,13 +79,13 @@ impl From<&DataType> for Kind {
     }
 }
 
-/// The kinds of a schema's columns.
+/// Returns the kinds of a schema's columns.
 pub fn kinds(schema: &Schema) -> Vec<Kind> {
     schema.fields().iter().map(|field| field.data_type().into()).collect()
 }
 
-/// A batch's rows, each a line of values with tabs between them. No value contains a character below the tab, so lines
-/// sort as their values do.
+/// Returns a batch's rows, each a line of values with tabs between them. No value contains a
+/// character below the tab, so lines sort as their values do.
 pub fn lines(batch: &RecordBatch) -> Result<Vec<String>, ArrowError> {
     let columns: Vec<Vec<String>> = batch.columns().iter().map(values).collect::<Result<_, _>>()?;
     Ok((0..batch.num_rows())
@@ -130,7 +131,7 @@ fn text(plain: &str) -> String {
     body.strip_suffix(' ').map_or(body.clone(), |rest| format!("{rest}\\s"))
 }
 
-/// C's `%.12g`.
+/// Formats a float as C's `%.12g`.
 fn float(value: f64) -> String {
     const DIGITS: i32 = 12;
     if value.is_nan() {
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn floats_are_as_c_prints_them() {
-        // From Python's f"{x:.12g}".
+        // Expected values are from Python's f"{x:.12g}".
         for (value, expected) in [
             (0.0, "0"),
             (-0.0, "-0"),

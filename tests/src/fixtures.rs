@@ -1,4 +1,4 @@
-//! The tables of the golden queries, and the ways in which they can lie in a database.
+//! The tables of the golden queries, and their layouts in a database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,23 +6,24 @@ use std::path::PathBuf;
 use futures::TryStreamExt;
 use onehop_engine::{Output, Result, Session};
 
-/// The folder of golden files and fixtures. Tests run in their package's folder; a path found when they were compiled would be
-/// that of another checkout where two of them share a build cache.
+/// Returns the folder of golden files and fixtures. Tests run in their package's folder. A path
+/// recorded at compile time could be that of another checkout with the same build cache.
 pub fn golden() -> PathBuf {
     std::path::absolute("golden").unwrap_or_else(|_| PathBuf::from("golden"))
 }
 
-/// A fixture: a Parquet file of that name, and the columns by which a table of it can be cut and sorted.
+/// A fixture: a Parquet file of that name, and the columns by which its table can be partitioned
+/// and sorted.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixture {
-    /// The table's name and the file's stem.
+    /// The name of the table, and the stem of the file.
     pub name: &'static str,
     hash: &'static str,
     cluster: &'static str,
 }
 
-/// All fixtures. Chosen to hurt: partitions by columns with NULLs, few values or one; clusters that undo the order in
-/// the file, or have nothing to sort by.
+/// All fixtures, chosen to stress the layouts: partitions by columns with NULLs, few values or one,
+/// and clusters that reverse the file's order or have nothing to sort by.
 pub const FIXTURES: [Fixture; 24] = [
     fixture("all_null", "i32", "s, id"),
     fixture("bag_a", "n", "c"),
@@ -54,28 +55,28 @@ const fn fixture(name: &'static str, hash: &'static str, cluster: &'static str) 
     Fixture { name, hash, cluster }
 }
 
-/// How the fixtures lie in the database.
+/// The layout of the fixtures in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Views over the Parquet files.
     Parquet,
-    /// Tables as they come.
+    /// Tables with default clauses.
     Segments,
     /// Four partitions each, by the hash of a column.
     Partitions,
     /// Sorted by some columns.
     Clustered,
-    /// Temporary tables, of the session that loads them.
+    /// Temporary tables of the session that loads them.
     Temporary,
 }
 
 impl Fixture {
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         golden().join("fixtures").join(self.name).with_extension("parquet")
     }
 
-    /// Makes the table (or view) in the session's database.
+    /// Creates the table (or view) in the session's database.
     pub async fn load(&self, session: &Session, layout: Layout) -> Result<()> {
         let Self { name, hash, cluster } = self;
         let (kind, clauses) = match layout {
@@ -89,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// Runs a statement to its end and forgets its rows.
+/// Runs a statement to its end and discards its rows.
 pub async fn execute(session: &Session, statement: &str) -> Result<()> {
     match session.sql(statement).await? {
         Output::Rows(rows) => rows.try_for_each(|_| async { Ok(()) }).await,

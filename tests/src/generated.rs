@@ -1,4 +1,4 @@
-//! Databases that generators fill, and the rows that queries over them answer with.
+//! Databases that generators fill, and the rows of queries over them.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use onehop_engine::{Error, Output, Result, Session};
 use onehop_lab::generate::segments::load_table;
 use onehop_lab::generate::{self, Generator};
 
-/// Makes all tables of a generator, with their rows.
+/// Creates all tables of a generator, with their rows.
 pub async fn load_all(generator: &dyn Generator, session: &Session) -> generate::Result<()> {
     for table in generator.tables() {
         session.sql(&table.ddl).await?;
@@ -18,7 +18,8 @@ pub async fn load_all(generator: &dyn Generator, session: &Session) -> generate:
     Ok(())
 }
 
-/// The rows that a query answers with, the values of each with bars between; none of a statement that has no answer.
+/// Returns the rows of a query, each as its values with bars between them. Returns no rows for a
+/// statement without a result.
 pub async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     let Output::Rows(mut rows) = session.sql(sql).await? else { return Ok(all) };

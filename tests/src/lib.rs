@@ -1,6 +1,7 @@
-//! What the golden tests are made of: the fixtures, the canonical rendering of answers, the adapter to sqllogictest.
+//! The components of the golden tests: the fixtures, the canonical rendering of answers, and the
+//! adapter to sqllogictest.
 //!
-//! Ships with nothing. `tests/README.md` says how to run and extend them.
+//! This crate is not shipped. `tests/README.md` documents how to run and extend the tests.
 
 pub mod adapter;
 pub mod canonical;
@@ -12,11 +13,11 @@ pub mod simulator;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The sqllogictest files of a folder, sorted; those whose name contains the value of an
-/// environment variable, where that is set.
+/// Returns the sqllogictest files of a folder, sorted. If an environment variable is set, returns
+/// only those whose name contains its value.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Fails if the folder cannot be read.
 pub fn slt_files(folder: &Path, variable: &str) -> io::Result<Vec<PathBuf>> {
     let wanted = std::env::var(variable).unwrap_or_default();
     let paths = std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));

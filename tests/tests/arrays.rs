@@ -1,5 +1,6 @@
-//! Tables and results as arrays on a device, through the session: a driver and a compiler of the host's decode, keep, share and
-//! open them. Whatever changes the table, arrays have what the same query returns on the CPU.
+//! Tables and results as arrays on a device, through the session. A driver and a compiler of the
+//! host decode, keep, share and open them. After any change of the table, arrays have the rows that
+//! the same query returns on the CPU.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Element, Error, ErrorKind, Hop, Session};
 use onehop_tests::generated;
 
-/// Several segments, and few blocks in each.
+/// Settings that make several segments, with few blocks in each.
 const SETTINGS: [(&str, &str); 3] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "8192"), ("threads", "2")];
 
-/// Whole numbers of three types, some NULLs, doubles, booleans, texts and decimals.
+/// Integers of three types, some NULLs, doubles, booleans, strings and decimals.
 const ROWS: &str = "CREATE TABLE t CLUSTER BY (id) AS SELECT v AS id, CAST(v % 1000 AS INTEGER) AS small, CAST(v % 3 AS SMALLINT) AS kind, \
     v * 1000003 % 700000000000 AS wide, CASE WHEN v % 97 = 3 THEN NULL ELSE v * 2 END AS gaps, sin(v * 12.9898) AS x, \
     CASE WHEN v % 5 = 0 THEN NULL ELSE cos(v * 78.233) END AS y, v % 2 = 0 AS even, 'row ' || (v % 9) AS name, \
@@ -48,7 +49,7 @@ async fn one(session: &Session, column: &str) -> Array {
     arrays(session, &wanted(&[column])).await.arrays.remove(0)
 }
 
-/// What is in an array: the device's memory is the host's.
+/// Returns the contents of an array. The device's memory is the host's.
 fn bytes(array: &Array) -> &[u8] {
     match &array.memory {
         Memory::Host(buffer) => &buffer.as_slice()[..array.bytes()],
@@ -64,7 +65,7 @@ fn is_on_device(array: &Array) -> bool {
     matches!(array.memory, Memory::Device(_))
 }
 
-/// The same columns as a query has them, in host memory.
+/// Compares arrays with the same columns of a query, in host memory.
 async fn same_as_query(session: &Session, of: &Wanted) {
     let on_device = arrays(session, of).await;
     let on_host = arrays(session, &Wanted { target: Target::Host, ..of.clone() }).await;
@@ -88,7 +89,7 @@ async fn columns_are_decoded_once_and_stay() {
     let moved = || session.query().ledger().hop(Hop::HostToDevice);
     let again = one(&session, "wide").await;
     assert_eq!((again.address(), moved()), (first.address(), 0), "a second hand-off moves nothing");
-    // Fresh rows, deleted rows: a query has them, and its rows are copied.
+    // Fresh rows and deleted rows: the array comes from a query, and its rows are copied.
     session.sql("INSERT INTO t SELECT * FROM t WHERE id < 100").await.unwrap();
     session.sql("DELETE FROM t WHERE id % 10 = 7").await.unwrap();
     let changed = one(&session, "wide").await;
@@ -97,7 +98,7 @@ async fn columns_are_decoded_once_and_stay() {
     session.sql("CHECKPOINT").await.unwrap();
     same_as_query(&session, &wanted(&["wide", "id"])).await;
     assert_eq!(one(&session, "wide").await.rows, changed.rows);
-    // Evicted, replaced and dropped; what was handed out is as it was.
+    // Evicted, replaced and dropped: exported arrays stay unchanged.
     session.sql("EVICT TABLE t").await.unwrap();
     assert_ne!(one(&session, "wide").await.address(), again.address());
     session.sql("DROP TABLE t").await.unwrap();
@@ -115,7 +116,7 @@ async fn nulls_types_and_matrices_have_rules() {
     assert!(refused.kind() == ErrorKind::Data && refused.message().contains("\"gaps\" has 310 NULLs"), "{refused:?}");
     let on_host = fails(&session, &Wanted { target: Target::Host, ..wanted(&["gaps"]) }).await;
     assert_eq!(on_host.message(), refused.message());
-    // NaNs of both are the same bits.
+    // NaNs of both have the same bits.
     same_as_query(&session, &nan(&["gaps", "y", "id"])).await;
     let arrays_with_nan = arrays(&session, &nan(&["gaps", "id"])).await.arrays;
     assert_eq!((arrays_with_nan[0].element, arrays_with_nan[1].element), (Element::Float64, Element::Int64));
@@ -151,9 +152,9 @@ async fn another_process_opens_what_was_exported() {
     assert_eq!(imported.columns, ["x", "wide"]);
     let own = one(&session, "wide").await;
     assert!(is_on_device(&imported.arrays[1]) && bytes(&imported.arrays[1]) == bytes(&own));
-    // Without the device: an error of that.
+    // Without the device, the import fails.
     assert_eq!(import(&exported, &[], None).unwrap_err().kind(), ErrorKind::Unmet);
-    // All columns, but those that arrays have no types for, or NULLs.
+    // All columns. Columns with NULLs or unsupported types are refused.
     let refused = handle("SELECT onehop_export('t')").await.unwrap_err();
     assert!(refused.kind() == ErrorKind::Data && refused.message().contains("\"gaps\""), "{refused:?}");
     for (sql, kind) in [
@@ -164,7 +165,7 @@ async fn another_process_opens_what_was_exported() {
     ] {
         assert_eq!(handle(sql).await.unwrap_err().kind(), kind, "{sql}");
     }
-    // In host memory, with NaN for NULL, as another transaction does not see it.
+    // In host memory, with NaN for NULL, invisible to another transaction.
     session.sql("SET gpu.mode = 'off'").await.unwrap();
     let on_host = handle("SELECT onehop_export('t', 'y,id', 'nan')").await.unwrap();
     let mapped = import(&on_host, &[], None).unwrap();

@@ -1,5 +1,6 @@
-//! SSB and TPC-H over tables of which rows are fresh and rows of segments are deleted: the answers are those of the same
-//! rows in segments alone, by pipelines and by DataFusion's operators; EXPLAIN says what was read; no device reads it.
+//! SSB and TPC-H over tables with fresh rows and deleted rows in segments. The answers are those of
+//! the same rows in segments alone, by pipelines and by DataFusion's operators. EXPLAIN reports the
+//! rows read, and no device reads them.
 #![allow(clippy::unwrap_used)]
 
 use onehop_cuda::fused::Options;
@@ -9,7 +10,7 @@ use onehop_lab::generate::{Generator, Ssb, Tpch};
 use onehop_lab::queries::{Query, SSB, TPCH};
 use onehop_tests::generated::{self, load_all};
 
-/// Several segments a table, whose dictionaries differ, of several blocks.
+/// Settings that make several segments a table, with different dictionaries, of several blocks.
 const SETTINGS: [(&str, &str); 3] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "16384"), ("threads", "2")];
 
@@ -21,14 +22,15 @@ async fn made(generator: &dyn Generator) -> (Database, Session) {
     (database, session)
 }
 
-/// Rows in any order: what `order by` leaves open depends on where they are.
+/// Returns the rows sorted, because `order by` may leave ties open, whose order depends on the
+/// layout.
 async fn rows(session: &Session, sql: &str) -> Vec<String> {
     let mut all = generated::rows(session, sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     all.sort_unstable();
     all
 }
 
-/// What is asked of statistics, if there are any.
+/// Queries that are answered from statistics, if there are any.
 const COUNTED: [Query; 3] = [
     Query { id: "count", sql: "SELECT count(*), count(n_name) FROM nation" },
     Query { id: "ends", sql: "SELECT min(n_nationkey), max(n_nationkey) FROM nation" },
@@ -83,7 +85,7 @@ async fn explain_says_what_is_read() {
         }
     });
     let (_, (fresh, deleted), out) = seen.iter().find(|(table, ..)| table == "lineorder").unwrap();
-    // Blocks that zone maps rule out have deleted rows as well, which nobody counts.
+    // Blocks that zone maps rule out have deleted rows as well, which are not counted.
     assert!(*fresh > 10_000 && *deleted > 0 && deleted <= fresh && *out > *fresh, "{seen:?}");
     assert!(after.text().contains(" fresh, "), "{}", after.text());
     let tables =

@@ -1,4 +1,5 @@
-//! EXPLAIN of the Star Schema Benchmark: the tree that its queries become, and figures that agree with counting.
+//! EXPLAIN of the Star Schema Benchmark: the operator trees of its queries, and figures that agree
+//! with counts.
 #![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroUsize;

@@ -1,8 +1,8 @@
-//! Cases of faults, `tests/faults/*.slt`: each runs in a new database, over every way in which its
-//! tables can lie.
+//! Fault cases, `tests/faults/*.slt`: each runs in a new database, over every layout of its tables.
 //!
-//! A case begins at a line `# case NAME`. DuckDB or PostgreSQL answer, by `faults/fill.py`; its
-//! header has the format. `ONEHOP_FAULTS=beside` runs only the files whose name contains `beside`.
+//! A case begins at a line `# case NAME`. DuckDB or PostgreSQL provide the answers, by
+//! `faults/fill.py`; its header documents the format. `ONEHOP_FAULTS=beside` runs only the files
+//! whose name contains `beside`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use onehop_tests::canonical::Kind;
 use onehop_tests::slt_files;
 use sqllogictest::{AsyncDB, DBOutput, Record, Runner, parse_with_name, strict_column_validator};
 
-/// How the rows of a case's tables lie when a query reads them.
+/// The layout of the rows of a case's tables when a query reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// As `INSERT` left them.
@@ -60,7 +60,7 @@ async fn parquet() {
     run(Layout::Parquet).await;
 }
 
-/// A case: its name, the line it begins at, and its records.
+/// A case: its name, its first line, and its records.
 struct Case {
     name: String,
     line: u32,
@@ -86,7 +86,7 @@ struct LaidOut {
     layout: Layout,
     adapter: Adapter,
     folder: PathBuf,
-    /// Tables that already are views over files.
+    /// The number of tables that already are views over files.
     files: usize,
 }
 
@@ -149,12 +149,13 @@ fn is_query(sql: &str) -> bool {
     matches!(first_word(sql).as_str(), "SELECT" | "WITH" | "FROM" | "VALUES")
 }
 
-/// A case with a transaction of its own keeps its tables where they are.
+/// Returns true for a case with a transaction of its own, which keeps the layout of its tables.
 fn has_transaction(records: &[Record<Kind>]) -> bool {
     records.iter().any(|record| matches!(record, Record::Statement { sql, .. } if first_word(sql) == "BEGIN"))
 }
 
-/// A case that changes rows in place, or after it has read them, keeps its tables.
+/// Returns true for a case that changes rows in place, or after it has read them, which keeps its
+/// tables.
 fn changes_rows(records: &[Record<Kind>]) -> bool {
     let mut read = false;
     records.iter().any(|record| {
@@ -190,7 +191,7 @@ async fn run(layout: Layout) {
             }
         }
     }
-    // Past the capture of the test harness: how much ran is part of the result.
+    // Bypasses the capture of the test harness, because the number of cases is part of the result.
     let label = layout.label();
     let summary = format!("faults {label}: {count} cases, {queries} queries, {} failed\n", failures.len());
     std::io::stderr().write_all(summary.as_bytes()).unwrap();
@@ -198,7 +199,7 @@ async fn run(layout: Layout) {
     assert!(failures.is_empty(), "{label}: {} cases failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Runs a case, whose files are in a folder of its own.
+/// Runs a case in a folder of its own.
 async fn run_case(layout: Layout, records: Vec<Record<Kind>>, folder: &Path) -> Result<(), String> {
     let settings = match layout {
         Layout::Unfused => vec![("exec.mode".to_string(), "datafusion".to_string())],
@@ -217,7 +218,7 @@ async fn run_case(layout: Layout, records: Vec<Record<Kind>>, folder: &Path) -> 
     Ok(())
 }
 
-/// The folder of cases. Tests run in their package's folder.
+/// Returns the folder of cases. Tests run in their package's folder.
 fn root() -> PathBuf {
     std::path::absolute("faults").unwrap_or_else(|_| PathBuf::from("faults"))
 }

@@ -1,9 +1,12 @@
-//! Fuzz targets over their corpora: short and always the same here, long with `make fuzz`.
+//! Fuzz targets over their corpora: short and deterministic here, long with `make fuzz`.
 //!
-//! `ONEHOP_FUZZ_SECONDS`: how long, all together; `ONEHOP_FUZZ_TARGET`: some targets alone, by their
-//! names; `ONEHOP_FUZZ_SEED`: the number of the first input; `ONEHOP_FUZZ_INPUTS`: so many from that
-//! number on, and no others; `ONEHOP_FUZZ_INPUT`: a file with one input. What fails is written to
-//! `fuzz/failed`.
+//! - `ONEHOP_FUZZ_SECONDS`: the total time.
+//! - `ONEHOP_FUZZ_TARGET`: only some targets, by their names.
+//! - `ONEHOP_FUZZ_SEED`: the number of the first input.
+//! - `ONEHOP_FUZZ_INPUTS`: the exact number of inputs from that one on.
+//! - `ONEHOP_FUZZ_INPUT`: a file with one input.
+//!
+//! Failing inputs are written to `fuzz/failed`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +21,7 @@ use onehop_tests::fuzz::worker::{self, Length, Order};
 use onehop_tests::fuzz::{Entry, TARGETS, panics};
 use tikv_jemallocator::Jemalloc;
 
-/// Statements have their limits of memory from it.
+/// The allocator enforces the memory limits of statements.
 #[global_allocator]
 static ALLOCATOR: Counting<Jemalloc> = Counting::new(Jemalloc);
 
@@ -34,7 +37,7 @@ fn root() -> PathBuf {
     std::path::absolute("../fuzz").unwrap()
 }
 
-/// This program once more, for one order.
+/// Returns a command that starts this program again, for one order.
 fn worker(order: &Order) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let (kind, length) = match order.length {
@@ -104,7 +107,7 @@ fn report(entry: &Entry, seconds: Option<u64>) -> Report {
     report
 }
 
-/// Reads one input, in this process.
+/// Runs one input in this process.
 fn repeat(entry: &Entry, input: &str) {
     let path = PathBuf::from(input);
     let input = std::fs::read(if path.is_relative() { root().join("..").join(path) } else { path }).unwrap();
@@ -128,7 +131,7 @@ fn targets_come_back_with_rows_or_an_error() {
     }
     let seconds = number("ONEHOP_FUZZ_SECONDS");
     let share = seconds.map(|seconds| (seconds / targets.len() as u64).max(1));
-    // Times of a long run are those of one target at a time.
+    // The times of a long run are measured with one target at a time.
     let at_once = if seconds.is_some() { 1 } else { 2 };
     let (left, failures) = (Mutex::new(targets.into_iter()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -1,7 +1,8 @@
-//! The golden queries over a matrix of configurations: the same answers wherever and however the tables lie.
+//! The golden queries over a matrix of configurations: the same answers for every layout of the
+//! tables.
 //!
-//! The answers in `golden/slt/` come from DuckDB (and SQLite), by `golden/fill.py`; nothing here can write them.
-//! `ONEHOP_GOLDEN=join` runs only the files whose name contains `join`.
+//! The answers in `golden/slt/` come from DuckDB (and SQLite), by `golden/fill.py`; nothing here
+//! can write them. `ONEHOP_GOLDEN=join` runs only the files whose name contains `join`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,7 +47,7 @@ async fn partitions() {
     run("partitions", &database, None).await;
 }
 
-/// Each session has tables of its own, beside those that the files make.
+/// Each session has tables of its own, beside those that the files create.
 #[tokio::test(flavor = "multi_thread")]
 async fn temporary() {
     let (_folder, database) = on_disk();
@@ -74,7 +75,7 @@ async fn reopened() {
     run("reopened", &database, None).await;
 }
 
-/// Every third row is fresh, and deleted where it was.
+/// Every third row is fresh, and deleted at its old place.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed() {
     let database = Database::memory(&DatabaseOptions::default()).unwrap();
@@ -83,7 +84,7 @@ async fn changed() {
     run("changed", &database, None).await;
 }
 
-/// Whole vectors and blocks are deleted, others are not touched, and single rows of some.
+/// Some vectors and blocks are deleted completely, some lose single rows, and others are unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_tiny_blocks() {
     let (_folder, database) = on_disk();
@@ -93,7 +94,7 @@ async fn changed_tiny_blocks() {
     run("changed-tiny-blocks", &database, setting).await;
 }
 
-/// All rows are fresh, and no segment has any.
+/// All rows are fresh, and segments have none.
 #[tokio::test(flavor = "multi_thread")]
 async fn fresh_only() {
     let database = Database::memory(&DatabaseOptions::default()).unwrap();
@@ -102,7 +103,7 @@ async fn fresh_only() {
     run("fresh-only", &database, None).await;
 }
 
-/// As `changed`, by DataFusion's operators alone.
+/// Like `changed`, by DataFusion's operators alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_unfused() {
     let database = Database::memory(&DatabaseOptions::default()).unwrap();
@@ -112,8 +113,8 @@ async fn changed_unfused() {
     run("changed-unfused", &database, setting).await;
 }
 
-/// Whatever the GPU has code for runs there. `ONEHOP_GOLDEN_GPU=fake` is the device that tests have, for a few files at a
-/// time: `ONEHOP_GOLDEN=join`.
+/// The GPU runs all supported operators. `ONEHOP_GOLDEN_GPU=fake` selects the fake device of the
+/// tests, for a few files at a time: `ONEHOP_GOLDEN=join`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a GPU; without one ONEHOP_GOLDEN_GPU=fake"]
 async fn gpu() {
@@ -163,12 +164,12 @@ async fn load_in(session: &Session, layout: Layout) {
     }
 }
 
-/// Runs every file to its end, then fails with all that went wrong.
+/// Runs every file to its end, then fails with all errors.
 async fn run(configuration: &str, database: &Database, setting: Option<&'static str>) {
     run_in(configuration, || session(database, setting)).await;
 }
 
-/// The same with sessions that are made for each of them.
+/// Like [`run`], with a new session for each file.
 async fn run_in<S: Future<Output = onehop_engine::Result<Session>>>(configuration: &str, session: impl Fn() -> S) {
     let mut queries = 0;
     let mut statements = 0;
@@ -190,7 +191,8 @@ async fn run_in<S: Future<Output = onehop_engine::Result<Session>>>(configuratio
             }
         }
     }
-    // Past the capture of the test harness: how much ran is part of the result.
+    // Bypasses the capture of the test harness, because the number of queries is part of the
+    // result.
     let summary =
         format!("golden {configuration}: {queries} queries, {statements} statements, {} failed\n", failures.len());
     std::io::stderr().write_all(summary.as_bytes()).unwrap();

@@ -1,6 +1,7 @@
-//! The Star Schema Benchmark through SQL on a device: code is generated, compiled, and run by a driver and a compiler of the
-//! host's, over columns that are brought to it for the query, that are there from an earlier one, or that were loaded to
-//! stay. Every answer is the CPU's, and nothing is done by anybody else.
+//! The Star Schema Benchmark through SQL on a device. Code is generated and compiled, and a driver
+//! and a compiler of the host run it. The columns are moved for the query, remain from an earlier
+//! one, or were loaded permanently. Every answer equals the CPU's, and only the device runs the
+//! query.
 #![allow(clippy::unwrap_used)]
 
 use onehop_cuda::fused::Options;
@@ -10,7 +11,7 @@ use onehop_lab::generate::{Generator, Ssb, Tpch};
 use onehop_lab::queries::{SSB, TPCH};
 use onehop_tests::generated::{self, load_all};
 
-/// Several segments a table, whose dictionaries differ.
+/// Settings that make several segments a table, with different dictionaries.
 const SETTINGS: [(&str, &str); 4] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "16384"), ("threads", "1"), ("gpu.min_bytes", "0")];
 
@@ -29,7 +30,7 @@ async fn rows(session: &Session, sql: &str) -> Vec<String> {
     generated::rows(session, sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
 }
 
-/// What is in the device's memory, by table.
+/// The contents of the device's memory, by table.
 const RESIDENT: &str = "SELECT table_name, count(*), bool_and(is_kept), max(hits) > 0, bool_or(is_pinned) \
                         FROM onehop_resident GROUP BY 1 ORDER BY 1";
 
@@ -60,8 +61,9 @@ async fn all_queries_run_on_the_device() {
         resident.iter().any(|row| row.starts_with("lineorder|") && row.ends_with("|true|true|false")),
         "{resident:?}"
     );
-    // Nothing of the table is moved any more, and the ledger knows where it was. Kernels that count the rows of every step
-    // are others than those of queries: the first explanation has them compiled.
+    // No column of the table moves any more, and the ledger counts resident bytes. Kernels that
+    // count the rows of every step differ from those of queries: the first explanation compiles
+    // them.
     session.explain(SSB[0].sql, ExplainMode::Analyze).await.unwrap();
     let explanation = session.explain(SSB[0].sql, ExplainMode::Analyze).await.unwrap();
     let mut scans = 0;
@@ -79,7 +81,7 @@ async fn all_queries_run_on_the_device() {
     assert!(explanation.text().contains("; compiled before"), "{}", explanation.text());
 }
 
-/// Of TPC-H as well, where it has code for it.
+/// TPC-H runs on the device as well, as far as it has code for it.
 #[tokio::test]
 async fn what_the_device_cannot_do_the_cpu_does() {
     let session = made(&Tpch::new(0.002).unwrap()).await;

@@ -1,8 +1,9 @@
-//! The JSON reader against the rules of JSON, and against files that are not whole.
+//! The JSON reader against the rules of JSON, and against truncated files.
 //!
-//! Model: `faults/files/json` has a small file for each way in which a text is JSON or is none, by the classes of the public
-//! JSONTestSuite: `accepted`, `refused` and `either`. `several` has what a file may hold beyond one text of JSON: values one
-//! after another, NaN and infinities. A refusal is an error of the data that names the file; nothing is read in part.
+//! Model: `faults/files/json` has a small file for each class of valid and invalid JSON, by the
+//! classes of the public JSONTestSuite: `accepted`, `refused` and `either`. `several` has
+//! extensions beyond one JSON text: consecutive values, NaN and infinities. A refusal is a data
+//! error that names the file; no file is read in part.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +32,8 @@ async fn run(session: &Session, sql: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// How many rows a file has; every value of it is read. The columns may be of any type, and are read by COPY as text too.
+/// Returns the number of rows of a file, and reads every value of it by a COPY to another file. The
+/// columns may be of any type.
 async fn count(session: &Session, path: &Path) -> Result<usize, Error> {
     let path = path.display();
     let target = tempfile::tempdir().unwrap();
@@ -48,7 +50,7 @@ fn files(class: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The folder of files. Tests run in their package's folder.
+/// Returns the folder of files. Tests run in their package's folder.
 fn root() -> PathBuf {
     std::path::absolute("faults/files/json").unwrap()
 }
@@ -57,7 +59,7 @@ fn name(path: &Path) -> &str {
     path.file_stem().unwrap().to_str().unwrap()
 }
 
-/// What every refusal is: an error of the data that names the file.
+/// Returns true for a refusal: a data error that names the file.
 fn is_refusal(path: &Path, e: &Error) -> bool {
     e.kind() == ErrorKind::Data && e.message().contains(name(path))
 }
@@ -132,10 +134,11 @@ async fn a_file_that_is_cut_off_never_has_fewer_rows() {
     for (at, text) in [lines, &array, &pretty, &pretty_lines].into_iter().enumerate() {
         let whole = text.trim_end().len();
         for end in 0..=text.len() {
-            // A name of its own: a session knows files by theirs.
+            // A unique name, because a session caches files by their names.
             let path = folder.path().join(format!("{at}-{end}.json"));
             fs::write(&path, &text.as_bytes()[..end]).unwrap();
-            // A line, or an object, that ends where the file ends is whole: nothing says that more would come.
+            // A line, or an object, that ends at the end of the file is complete: nothing indicates
+            // that more is missing.
             let is_between = !text.starts_with('[') && matches!(records(&text.as_bytes()[..end]), Some(1..));
             for sql in ["SELECT a, s FROM '@'", "SELECT count(*) FROM '@'", "COPY t FROM '@'"] {
                 let outcome = run(&session, &sql.replace('@', &path.display().to_string())).await;
@@ -152,7 +155,8 @@ async fn a_file_that_is_cut_off_never_has_fewer_rows() {
     }
 }
 
-/// How many objects a text holds, if it ends with one of them. No string in it has a bracket.
+/// Returns the number of objects in a text, if it ends with one of them. No string in it has a
+/// bracket.
 fn records(text: &[u8]) -> Option<usize> {
     let (mut depth, mut count) = (0, 0);
     for byte in text {
@@ -186,12 +190,12 @@ async fn random_documents_come_back_as_they_are() {
         run(&session, "CREATE OR REPLACE TABLE d (doc VARCHAR)").await.unwrap();
         run(&session, &format!("COPY d FROM '{source}'")).await.unwrap();
         assert_same(&session, "d", &expected).await;
-        // As text in a file, and back.
+        // As strings in a file, and back.
         run(&session, &format!("COPY d TO '{}'", at("texts.json"))).await.unwrap();
         run(&session, "CREATE OR REPLACE TABLE e (doc VARCHAR)").await.unwrap();
         run(&session, &format!("COPY e FROM '{}'", at("texts.json"))).await.unwrap();
         assert_same(&session, "e", &expected).await;
-        // As the types that are found for them, which are those that are found for what is written of them.
+        // With inferred types. The types inferred for the written values are the same ones.
         run(&session, &format!("COPY (FROM '{source}') TO '{}'", at("typed.json"))).await.unwrap();
         run(&session, &format!("COPY (FROM '{}') TO '{}'", at("typed.json"), at("again.json"))).await.unwrap();
         assert_eq!(fs::read_to_string(at("typed.json")).unwrap(), fs::read_to_string(at("again.json")).unwrap());
@@ -201,7 +205,7 @@ async fn random_documents_come_back_as_they_are() {
 async fn assert_same(session: &Session, table: &str, expected: &[&str]) {
     let mut wrong = Vec::new();
     for (row, text) in expected.iter().enumerate() {
-        // Quotes of SQL are written twice.
+        // SQL doubles quotes.
         let sql = format!("SELECT count(*) FROM {table} WHERE doc = '{}'", text.replace('\'', "''"));
         let copies = expected.iter().filter(|other| *other == text).count().to_string();
         let found = run(session, &sql).await.unwrap();

@@ -1,6 +1,6 @@
-//! Models whose passes a device makes: code is generated, compiled, and run by a driver and a compiler of the host's. What comes
-//! of them is what the CPU's threads come to, to nine digits, and the same bits each time; what the device has no code for,
-//! and rows that are of no use, are the CPU's.
+//! Models whose passes run on a device: code is generated and compiled, and a driver and a compiler
+//! of the host run it. The results equal those of the CPU's threads to nine digits, and are the
+//! same bits each time. The CPU handles unsupported models and unsuitable rows.
 #![allow(clippy::unwrap_used)]
 
 use onehop_cuda::fused::Options;
@@ -8,11 +8,12 @@ use onehop_cuda::{CudaDevices, fake};
 use onehop_engine::{Database, DatabaseOptions, Engine, Session};
 use onehop_tests::generated;
 
-/// Several segments.
+/// Settings that make several segments.
 const SETTINGS: [(&str, &str); 4] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "8192"), ("threads", "2"), ("gpu.min_bytes", "0")];
 
-/// Features around 2,000, decimals, whole numbers and booleans; some NULLs; labels that no feature separates.
+/// Features around 2,000, decimals, integers and booleans; some NULLs; labels that no feature
+/// separates.
 const ROWS: &str = "CREATE TABLE t AS SELECT v AS id, 2000 + sin(v * 12.9898) * 3 AS x1, \
     CASE WHEN v % 97 = 3 THEN NULL ELSE cos(v * 78.233) END AS x2, v % 1000 AS x3, \
     CAST((v % 313) / 100.0 AS DECIMAL(9, 2)) AS x4, v % 5 = 2 AS x5, \
@@ -91,7 +92,7 @@ async fn what_is_of_no_use_is_said_as_the_cpu_says_it() {
     let session = session().await;
     for call in [
         "logregr_train('t', NULL, label => 'y', features => 'x1 / 0')",
-        // One such value, for of several threads any may be the first.
+        // Only one such value, because with several threads any of several may be the first.
         "logregr_train('t', NULL, label => 'CASE WHEN id = 77 THEN 2 ELSE id % 2 END', features => 'x1')",
         "logregr_train('t', NULL, label => 'x3 >= 0', features => 'x1')",
         "linregr_train((SELECT * FROM t WHERE x3 > 5000), NULL, label => 'x1', features => 'x3')",
@@ -103,7 +104,7 @@ async fn what_is_of_no_use_is_said_as_the_cpu_says_it() {
         on_device(&session).await;
         let got = generated::rows(&session, &train).await.unwrap_err();
         assert_eq!(got.kind(), expected.kind(), "{call}: {got:?}");
-        // Pipelines say which expression it was as well, as they do for queries.
+        // Pipelines add the expression to the error, as they do for queries.
         assert!(got.message().starts_with(expected.message()), "{call}: {got:?} instead of {expected:?}");
     }
 }
@@ -123,11 +124,11 @@ async fn what_a_device_has_no_code_for_is_the_cpus() {
         session.query().notices()
     );
     assert_eq!(rows(&session, "SELECT device FROM onehop_models").await, ["cpu"]);
-    // Nobody who has not asked for a device is told.
+    // A session that has not asked for a device gets no notice.
     set(&session, "gpu.mode", "auto").await;
     assert_eq!(rows(&session, join).await.len(), 2);
     assert!(session.query().notices().is_empty(), "{:?}", session.query().notices());
-    // Rows that were changed are not as segments have them.
+    // Changed rows are not in the form of segments.
     session.sql("DELETE FROM t WHERE id = 7").await.unwrap();
     set(&session, "gpu.mode", "require").await;
     let train = "SELECT * FROM linregr_train('t', 'm', 'x1', 'x3')";

@@ -1,10 +1,13 @@
-//! Plans as snapshots: the optimised logical plan and EXPLAIN of every benchmark query and golden query.
+//! Plans as snapshots: the optimised logical plan and EXPLAIN of every benchmark query and golden
+//! query.
 //!
-//! A refactoring keeps them. A change of the planner changes lines, and its commit says which and why.
-//! `ONEHOP_PLANS=write` writes the files in `plans/`; without it a difference fails, and shows its lines.
+//! A refactoring keeps them. A change of the planner changes lines, and its commit explains them.
+//! `ONEHOP_PLANS=write` writes the files in `plans/`; without it a difference fails, and shows its
+//! lines.
 //!
-//! Plans depend on the data, so each suite has fixed data: SSB and TPC-H of scale factor 0.01, the golden
-//! fixtures as segments, and TPC-DS of scale factor 0.01 as DuckDB generates it (`make test-plans`).
+//! Plans depend on the data, so each suite has fixed data: SSB and TPC-H of scale factor 0.01, the
+//! golden fixtures as segments, and TPC-DS of scale factor 0.01 as DuckDB generates it (`make
+//! test-plans`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,10 +26,10 @@ use onehop_tests::fixtures::{FIXTURES, Layout, execute, golden};
 use onehop_tests::slt_files;
 use sqllogictest::{Record, parse_file};
 
-/// Differing lines that a failure shows per file.
+/// The maximum number of differing lines that a failure shows per file.
 const MOST_LINES: usize = 40;
 
-/// What a machine would decide otherwise.
+/// Settings whose defaults depend on the machine.
 const FIXED: [(&str, &str); 4] =
     [("threads", "4"), ("memory_limit", "4GiB"), ("io.cache", "1GiB"), ("gpu.mode", "off")];
 
@@ -59,7 +62,7 @@ async fn tpcds() {
     compare("tpcds", &plans(&session, &queries).await);
 }
 
-/// Each file's statements run; its queries are explained, and those that change something run as well.
+/// Runs each file's statements. Queries are explained, and those that change something run as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn golden_queries() {
     let database = database();
@@ -70,7 +73,7 @@ async fn golden_queries() {
     let mut failures = String::new();
     let scratch = tempfile::tempdir().unwrap();
     let fixtures = scratch.path().join("fixtures");
-    // Short paths: EXPLAIN cuts what is long.
+    // Short paths, because EXPLAIN cuts long texts.
     copy(&golden().join("fixtures"), &fixtures);
     let paths = Paths(vec![("${FIXTURES}", fixtures), ("${__TEST_DIR__}", scratch.path().into())]);
     for path in slt_files(&golden().join("slt"), "ONEHOP_GOLDEN").unwrap() {
@@ -82,7 +85,8 @@ async fn golden_queries() {
                     let _ = execute(&session, &paths.in_place(&sql)).await;
                 }
                 Record::Query { sql, .. } => {
-                    // Not its line: one more query would then change those of all after it.
+                    // The id is not the line number: one more query would then change all ids after
+                    // it.
                     let id = sql.split_whitespace().collect::<Vec<_>>().join(" ");
                     let sql = paths.in_place(&sql);
                     snapshot += &paths.taken_out(&plan(&id, &sql, &session).await);
@@ -101,7 +105,7 @@ async fn golden_queries() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -114,7 +118,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Variables of the golden files, and the folders that they stand for.
+/// The variables of the golden files, and their folders.
 struct Paths(Vec<(&'static str, PathBuf)>);
 
 impl Paths {
@@ -122,8 +126,8 @@ impl Paths {
         self.0.iter().fold(text.to_string(), |text, (name, path)| text.replace(name, &path.display().to_string()))
     }
 
-    /// The variables instead of the folders. A line ends with its first path: EXPLAIN cuts the line by its
-    /// width, of which the folder's name is a part.
+    /// Replaces the folders by the variables. A line ends with its first path: EXPLAIN cuts the
+    /// line by its width, which the folder's name affects.
     fn taken_out(&self, text: &str) -> String {
         let folders = self.0.iter().map(|(name, path)| (name, path.display().to_string()));
         let folders: Vec<_> = folders.map(|(name, path)| (name, path.trim_start_matches('/').to_string())).collect();
@@ -152,7 +156,7 @@ async fn generated(generator: &impl Generator) -> Session {
     session
 }
 
-/// Files of a folder by their stems.
+/// Returns the files of a folder by their stems.
 fn files(folder: &Path, extension: &str) -> BTreeMap<String, PathBuf> {
     std::fs::read_dir(folder)
         .unwrap()
@@ -170,7 +174,7 @@ async fn plans(session: &Session, queries: &[(String, String)]) -> String {
     snapshot
 }
 
-/// Both plans of one query, as the snapshots have them.
+/// Returns both plans of one query in the snapshot format.
 async fn plan(id: &str, sql: &str, session: &Session) -> String {
     let logical = logical_plan(session, sql).await.unwrap_or_else(|e| format!("error: {e}"));
     let explained = match session.explain(sql, ExplainMode::Plan).await {
@@ -181,7 +185,7 @@ async fn plan(id: &str, sql: &str, session: &Session) -> String {
     format!("== {id}\n{}\n--\n{}\n\n", trimmed(&logical), trimmed(&explained))
 }
 
-/// A list of columns sorted: DataFusion adds those of ORDER BY in the order of a hash set.
+/// Sorts a list of columns: DataFusion adds those of ORDER BY in the order of a hash set.
 fn in_order(line: &str) -> String {
     let Some((start, columns)) = line.split_once("columns=[").or_else(|| line.split_once("columns ")) else {
         return line.to_string();
@@ -191,7 +195,7 @@ fn in_order(line: &str) -> String {
     format!("{start}columns {}", columns.join(", "))
 }
 
-/// DataFusion's rendering of the optimised logical plan.
+/// Returns DataFusion's rendering of the optimised logical plan.
 async fn logical_plan(session: &Session, sql: &str) -> Result<String> {
     let Output::Rows(rows) = session.sql(&format!("EXPLAIN FORMAT INDENT {sql}")).await? else {
         return Ok("no rows".into());
@@ -205,7 +209,7 @@ fn compare(name: &str, snapshot: &str) {
     assert!(difference.is_empty(), "{difference}");
 }
 
-/// Writes the snapshot, or says how it differs from the one that is there.
+/// Writes the snapshot, or returns its differences from the existing one.
 fn difference(name: &str, snapshot: &str) -> String {
     let path = Path::new("plans").join(name).with_extension("txt");
     if std::env::var("ONEHOP_PLANS").is_ok_and(|what| what == "write") {

@@ -1,4 +1,5 @@
-//! The simulator over fixed seeds, and over as many as one likes: `make simulate SEEDS=100000 SEED=1`.
+//! The simulator over fixed seeds, and over any number of seeds: `make simulate SEEDS=100000
+//! SEED=1`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +32,7 @@ fn simulate_all(
                     totals.0 = totals.0.with(counts);
                     hear(&totals.0);
                 }
-                // The smallest seed is the one that is told.
+                // Reports the smallest failing seed.
                 Err(failure) => match &totals.1 {
                     Some(earlier) if earlier.seed < seed => {}
                     _ => totals.1 = Some(failure),
@@ -54,7 +55,7 @@ fn on_all_cores(worker: impl Fn() + Sync) {
     });
 }
 
-/// Runs on a thread with room for plans.
+/// Runs on a thread with a stack large enough for plans.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).unwrap().join().unwrap()
@@ -78,7 +79,7 @@ fn crashes_and_failures_leave_what_was_acknowledged() {
 #[test]
 fn a_seed_repeats_itself() {
     on_large_stack(|| {
-        // The last of them opens a database whose removed segments are gone.
+        // The last seed opens a database whose removed segments are gone.
         for seed in [1, 2, 3, 4, 5, 16] {
             let once = simulate(seed, &Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
             let again = simulate(seed, &Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
@@ -91,7 +92,7 @@ fn a_seed_repeats_itself() {
     });
 }
 
-/// Precautions of the engine and of the store, left out one by one.
+/// Precautions of the engine and of the store, omitted one by one.
 const MUTANTS: [&str; 23] = [
     "checkpoint.commit-first",
     "commit.conflict",
@@ -121,7 +122,7 @@ const MUTANTS: [&str; 23] = [
 /// Selects syncs by the names of their objects.
 type IsSynced = fn(&str) -> bool;
 
-/// Syncs that the disk leaves out.
+/// Syncs that the disk omits.
 const FORGOTTEN: [(&str, IsSynced); 4] = [
     ("sync of segments", |object| object.ends_with(".seg")),
     ("sync of the store", |object| object.starts_with("store")),
@@ -129,7 +130,7 @@ const FORGOTTEN: [(&str, IsSynced); 4] = [
     ("sync of the directory", |object| object.is_empty()),
 ];
 
-/// The first seed that fails, and how; `None` if none does.
+/// Returns the first seed that fails, and its failure, or `None` if none does.
 fn killed(options: &Options, seeds: u64) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
         let simulated = catch_unwind(AssertUnwindSafe(|| simulate(seed, options)));

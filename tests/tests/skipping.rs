@@ -1,4 +1,5 @@
-//! Zone maps skip what a clustered table's condition rules out, and the ledger shows the count.
+//! Zone maps skip blocks that a clustered table's condition rules out, and the ledger shows their
+//! number.
 #![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroUsize;
@@ -18,7 +19,8 @@ async fn sum(session: &Session, table: &str) -> (i64, LedgerSnapshot) {
     (batch.column(0).as_primitive::<Int64Type>().value(0), session.query().ledger())
 }
 
-/// One year of about seven, 15 % of the rows: at most 20 % of the blocks of a table clustered by the date.
+/// One year of about seven, 15 % of the rows: at most 20 % of the blocks of a table clustered by
+/// the date.
 #[tokio::test]
 async fn a_year_of_a_clustered_lineorder_reads_a_fifth_of_its_blocks_at_most() {
     let settings = vec![("storage.block_rows".to_string(), "4096".to_string())];

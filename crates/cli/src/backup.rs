@@ -1,4 +1,5 @@
-//! `onehop backup` and `onehop restore`: a whole database, copied and verified. Ctrl-C leaves nothing of a copy.
+//! `onehop backup` and `onehop restore`: copies a whole database and verifies the copy. Ctrl-C
+//! leaves no partial copy.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::Terminal;
 
-/// Makes a backup.
+/// Creates a backup.
 pub fn run(args: &DatabaseBackupArgs, terminal: &Terminal) -> std::result::Result<(), Stop> {
     let sharing = if args.copy { Sharing::Nothing } else { Sharing::default() };
     let options = BackupOptions { base: args.base.clone(), sharing };
@@ -25,13 +26,13 @@ pub fn run(args: &DatabaseBackupArgs, terminal: &Terminal) -> std::result::Resul
     say(args.json, &args.path, &args.to, &report, elapsed)
 }
 
-/// Restores one.
+/// Restores a backup.
 pub fn run_restore(args: &RestoreArgs, terminal: &Terminal) -> std::result::Result<(), Stop> {
     let (report, elapsed) = watched(terminal, |hear| restore(&args.backup, &args.to, hear))?;
     say(args.json, &args.backup, &args.to, &report, elapsed)
 }
 
-/// Copies with a bar, until a signal says stop.
+/// Copies with a progress bar, until a signal interrupts it.
 fn watched(
     terminal: &Terminal,
     copy: impl FnOnce(onehop_engine::backup::Hear<'_>) -> Result<BackupReport>,
@@ -46,7 +47,7 @@ fn watched(
         }
         let word = if phase == Phase::Copy { "copied" } else { "verified" };
         let line = || format!("{} of {total} files {word}", units::count(done));
-        // Within a file there is nothing to count.
+        // Within a file there is no total to show.
         if total > 0 {
             meter.show(Progress { done, total }, began.elapsed(), line);
         }
@@ -57,7 +58,7 @@ fn watched(
     Ok((report, began.elapsed()))
 }
 
-/// Hears of Ctrl-C and SIGTERM as long as what it returns lives.
+/// Listens for Ctrl-C and SIGTERM while the returned runtime lives.
 fn listen(is_stopped: &Arc<AtomicBool>) -> std::result::Result<Runtime, Stop> {
     let runtime = onehop_engine::front(1)?;
     let guard = runtime.enter();

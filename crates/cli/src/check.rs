@@ -1,5 +1,5 @@
-//! `onehop check`: every checksum of a database, verified, and what is wrong by name; `--repair`: files that are not where they
-//! belong, and what is done about them.
+//! `onehop check`: verifies every checksum of a database, and reports damage by file. With
+//! `--repair`: reports files that are not where they belong, and the actions on them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,8 @@ use crate::progress::{Bar, Meter};
 use crate::terminal::Terminal;
 use onehop_engine::units;
 
-/// Checks, and prints what was found. Damage is an error, so that the exit code says it too.
+/// Checks the database and prints the findings. Damage is an error, so that the exit code reports
+/// it too.
 pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
     refuse_other_things(&args.path)?;
     if args.repair {
@@ -42,7 +43,7 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
     }
 }
 
-/// Says what is not where it belongs and what is done about it, and does it if that was asked for.
+/// Reports misplaced files and the actions on them. Performs the actions if requested.
 fn run_repair(args: &CheckArgs) -> Result<(), Stop> {
     let options = DatabaseOptions::default();
     let found = if args.yes { repair(&args.path, &options)? } else { survey(&args.path, &options)? };
@@ -96,7 +97,8 @@ fn repair_as_text(args: &CheckArgs, found: &[Finding]) -> String {
     text
 }
 
-/// What is no database is not called a damaged one; but a database that has lost its store is.
+/// Distinguishes a directory that is not a database from a database without its store, which is
+/// damaged.
 fn refuse_other_things(path: &Path) -> Result<(), Stop> {
     let name = path.display();
     let entries = fs::read_dir(path).map_err(|e| Stop::System(format!("there is no database at {name}"), e))?;

@@ -1,4 +1,4 @@
-//! One user of one database: the runtime, the session, and how results are shown.
+//! One user of one database: the runtime, the session, and the display of results.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,25 +17,25 @@ use crate::statement::{self, Outcome};
 use crate::terminal::{Paint, note};
 use crate::view::View;
 
-/// How long the end of the process waits for a cancelled statement that does not let go.
+/// The time the end of the process waits for a cancelled statement that does not stop.
 pub const END_PATIENCE: Duration = Duration::from_millis(200);
 
-/// A session, and where its results go.
+/// A session with its output.
 pub struct Client {
-    /// Where the engine computes.
+    /// The executors of the engine.
     executors: Executors,
-    /// Where this side waits, writes, ticks and hears of Ctrl-C. Its own runtime, because one whose workers are all
-    /// busy computing hears neither timers nor signals.
+    /// The runtime for waiting, writing, timers and Ctrl-C. It is separate, because a runtime whose
+    /// workers are all busy receives neither timers nor signals.
     front: Runtime,
     interrupts: Interrupts,
     options: DatabaseOptions,
     database: Database,
     session: Arc<Session>,
-    /// How results are shown.
+    /// The display of results.
     pub view: View,
-    /// The statement that ran last.
+    /// The last executed statement.
     pub last: Option<String>,
-    /// Scripts inside scripts that run.
+    /// The nesting depth of running scripts.
     pub depth: usize,
 }
 
@@ -51,35 +51,35 @@ impl Client {
         Ok(Self { executors, front, interrupts, options, database, session, view, last: None, depth: 0 })
     }
 
-    /// Goes over to another database; stays with this one if that fails.
+    /// Switches to another database; keeps this one if that fails.
     pub fn reopen(&mut self, path: Option<&Path>) -> Result<(), Stop> {
-        // Where the segments of the first one lie says nothing about others.
+        // The segment location of the first database does not apply to others.
         self.options.segments = None;
         (self.database, self.session) = open(path, &self.options)?;
         Ok(())
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Ctrl-C cancels statements from now on, and never ends the process.
+    /// Makes Ctrl-C cancel statements from now on, and never end the process.
     pub fn outlive_interrupts(&self) {
         self.interrupts.stay();
     }
 
-    /// The directory; `None` in memory.
+    /// Returns the directory, or `None` in memory.
     pub fn path(&self) -> Option<&Path> {
         self.database.path()
     }
 
-    /// Waits for something the engine does.
+    /// Waits for a future of the engine.
     pub fn wait<F: Future>(&self, work: F) -> F::Output {
         self.front.block_on(work)
     }
 
-    /// Runs a statement, prints its rows and, if wanted, its plan and footer.
+    /// Runs a statement, prints its rows and, if enabled, its plan and footer.
     pub fn run(&mut self, sql: &str) -> Result<(), Stop> {
         if self.view.explain && is_query(sql) {
             self.print_rows(&format!("EXPLAIN {sql}"))?;
@@ -95,7 +95,7 @@ impl Client {
         Ok(())
     }
 
-    /// Runs a statement and prints its rows, nothing else; the number of rows.
+    /// Runs a statement and prints only its rows. Returns the number of rows.
     pub fn print(&self, sql: &str) -> Result<u64, Stop> {
         match self.print_rows(sql)?.outcome {
             Outcome::Rows(n) => Ok(n),
@@ -107,7 +107,7 @@ impl Client {
         self.front.block_on(statement::run(&self.executors, &self.session, sql, &self.view, &self.interrupts))
     }
 
-    /// Closes the database, and waits a moment for what does not end by itself.
+    /// Closes the database, and waits a moment for remaining work.
     pub fn close(self) {
         let Self { executors, front, database, session, .. } = self;
         drop(session);
@@ -117,12 +117,12 @@ impl Client {
     }
 }
 
-/// A directory that was named; `None` of [`MEMORY`], which is none.
+/// Returns the named directory, or `None` for [`MEMORY`].
 pub fn directory(path: Option<&Path>) -> Option<&Path> {
     path.filter(|path| *path != Path::new(MEMORY))
 }
 
-/// A database and a session on it.
+/// Opens a database and a session on it.
 pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database, Arc<Session>), Stop> {
     let path = directory(path);
     if let Some(path) = path {
@@ -132,7 +132,7 @@ pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database,
         Some(path) => Database::open(path, options),
         None => Database::memory(options),
     };
-    // Settings are known to be right: what is invalid is the path, or how it is to be opened.
+    // Settings have been validated. An invalid argument is the path, or the access to it.
     let database = opened.map_err(|e| match e.kind() {
         ErrorKind::Invalid => Stop::Misuse(e),
         _ => Stop::Engine(e),
@@ -142,7 +142,7 @@ pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database,
     Ok((database, session))
 }
 
-/// A database is a directory; a data file given in its place is a question about that file.
+/// Refuses a data file in place of a database, which is a directory. Suggests a query of the file.
 fn refuse_file(path: &Path) -> Result<(), Stop> {
     if !path.is_file() {
         return Ok(());
@@ -153,13 +153,13 @@ fn refuse_file(path: &Path) -> Result<(), Stop> {
     )))
 }
 
-/// Runtimes of as many workers as the engine has been told to use threads.
+/// Creates executors with the configured number of threads.
 pub fn executors(options: &DatabaseOptions) -> Result<Executors, Stop> {
-    // The engine refuses nonsense with a better message than we could.
+    // The engine reports invalid values with a better message.
     Ok(Executors::new(threads(options))?)
 }
 
-/// As many threads as the engine has been told to use, if that is a number that it takes.
+/// Returns the configured number of threads, if it is valid.
 pub fn threads(options: &DatabaseOptions) -> Option<usize> {
     let by_flag = options.settings.iter().rfind(|(name, _)| name == "threads").map(|(_, n)| n.clone());
     let threads = by_flag.or_else(|| std::env::var(settings::variable("threads")).ok()).and_then(|n| n.parse().ok());

@@ -1,4 +1,4 @@
-//! How the process ends: the exit codes, and what leads to which.
+//! The end of the process: the exit codes, and the errors that lead to them.
 
 use std::io;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use onehop_engine::{Error, ErrorKind};
 /// The exit codes. Scripts rely on them: a code never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything was done.
+    /// Success.
     Done = 0,
     /// A statement failed, or a file could not be read or written.
     Failed = 1,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage = 2,
     /// Stored data is damaged.
     Corrupt = 3,
-    /// Everything was done, but not the way that was required.
+    /// The work was done, but not in the required manner.
     Unmet = 4,
     /// Interrupted by Ctrl-C, as shells count it: 128 + SIGINT.
     Interrupted = 130,
@@ -25,27 +25,27 @@ pub enum Exit {
     Terminated = 143,
 }
 
-/// Why work stopped before its end.
+/// The reason work stopped before its end.
 #[derive(Debug)]
 pub enum Stop {
-    /// The engine said no.
+    /// The engine returned an error.
     Engine(Error),
-    /// Whoever read our output has left (`onehop ... | head`). Nobody is there to be told.
+    /// The reader of our output is gone (`onehop ... | head`), so that a message would not be read.
     PipeClosed,
-    /// Results could not be written, or a script not read: the attempt, and what the system said.
+    /// Results could not be written, or a script not read: the operation and the system's error.
     System(String, io::Error),
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     Usage(String),
-    /// What was required of how it is done was not met.
+    /// A requirement on the execution was not met.
     Unmet(String),
-    /// The engine says that a setting or a path on the command line (or in the environment) makes no sense.
+    /// The engine refused a setting or a path of the command line or the environment.
     Misuse(Error),
-    /// Ctrl-C, so long after the statement began.
+    /// Ctrl-C, this long after the statement began.
     Interrupted(Duration),
 }
 
 impl Stop {
-    /// The exit code it leads to.
+    /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         match self {
             Stop::Engine(e) if e.kind() == ErrorKind::Corrupt => Exit::Corrupt,
@@ -66,7 +66,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Errors of the one thing that is written piece by piece: standard output.
+/// Converts errors of standard output, which is the only output written piece by piece.
 impl From<io::Error> for Stop {
     fn from(e: io::Error) -> Self {
         match e.kind() {
@@ -85,25 +85,25 @@ impl From<ArrowError> for Stop {
     }
 }
 
-/// A [`Stop`] and the statement that it happened in.
+/// A [`Stop`] and the statement that caused it.
 #[derive(Debug)]
 pub struct Failure {
-    /// What happened.
+    /// The reason.
     pub stop: Stop,
-    /// Where; `None` where there is no script to point into.
+    /// The statement; `None` if there is no script to point into.
     pub place: Option<Box<Place>>,
 }
 
-/// A statement of a script.
+/// The place of a statement in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file, `-c` or `<stdin>`.
     pub source: String,
-    /// The line the statement begins on, from 1.
+    /// The first line of the statement, from 1.
     pub line: u64,
-    /// Which statement of the source it is, from 1.
+    /// The number of the statement in the source, from 1.
     pub statement: u64,
-    /// The statement.
+    /// The text of the statement.
     pub text: String,
 }
 

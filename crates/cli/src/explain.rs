@@ -1,4 +1,4 @@
-//! `onehop explain`: how a query is run, as text, as JSON, or as a page that stands by itself.
+//! `onehop explain`: the execution of a query, as text, as JSON, or as a self-contained page.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::args::{ExplainArgs, ExplainFormat};
 use crate::exit::Stop;
 use crate::{client, settings, statement};
 
-/// Explains, and writes it where it was asked for.
+/// Explains a query and writes the result to the requested output.
 pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     settings::effective(&args.set)?;
     let (path, file) = places(args)?;
@@ -22,7 +22,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     };
     let query = only_statement(&name, &text)?;
     let mode = if args.analyze || args.html.is_some() { ExplainMode::Analyze } else { ExplainMode::Plan };
-    // What explains changes nothing, so it makes no database either. One in memory is always new.
+    // EXPLAIN changes nothing, so it does not create a database either. One in memory is always
+    // new.
     let access = if path.is_some() { Access::ReadOnly } else { Access::ReadWrite };
     let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
     let explanation = explained(path, &options, query, mode)?;
@@ -38,7 +39,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     }
 }
 
-/// Asks the engine, which works on threads of its own: this one hears of Ctrl-C however busy those are.
+/// Explains a query on the engine's threads. This thread listens for Ctrl-C, regardless of their
+/// load.
 fn explained(
     path: Option<&Path>,
     options: &DatabaseOptions,
@@ -62,7 +64,8 @@ fn explained(
     outcome
 }
 
-/// The database and the file with the query. Databases are directories, so a file alone is the query's.
+/// Returns the database and the file with the query. Databases are directories, so a file alone is
+/// the query's.
 fn places(args: &ExplainArgs) -> Result<(Option<PathBuf>, Option<PathBuf>), Stop> {
     let is_script = |path: &Path| path == Path::new("-") || path.is_file();
     let given = args.html.is_some() || args.command.is_some();

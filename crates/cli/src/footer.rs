@@ -1,4 +1,4 @@
-//! The line after a result: what came out, how long it took, what it moved.
+//! The line after a result: its size, its time, and the bytes moved.
 //!
 //! `3 rows · 214 ms · CPU · 1.19 GB read buffered at 6.61 GB/s · 48/60 blocks skipped`
 //! `3 rows · 2.4 ms · cuda:0 · 1.19 GB in memory · 4.19 kB to the GPU · 48/60 blocks skipped`
@@ -10,7 +10,7 @@ use onehop_engine::{Engine, Hop, LedgerSnapshot};
 use crate::statement::{Finished, Outcome};
 use onehop_engine::units;
 
-/// The footer of a finished statement.
+/// Returns the footer of a finished statement.
 pub fn line(finished: &Finished) -> String {
     let what = match &finished.outcome {
         Outcome::Rows(n) => units::plural(*n, "row"),
@@ -28,7 +28,7 @@ pub fn line(finished: &Finished) -> String {
     parts.join(" · ")
 }
 
-/// What ran it: `CPU`, `cuda:0`, `cuda:0 + CPU`.
+/// Returns the devices that ran it: `CPU`, `cuda:0`, `cuda:0 + CPU`.
 fn ran_by(engine: &Engine) -> String {
     match engine {
         Engine::Cpu => "CPU".into(),
@@ -37,7 +37,7 @@ fn ran_by(engine: &Engine) -> String {
     }
 }
 
-/// Where a device's bytes were.
+/// Returns the bytes on a device, and those moved to it.
 fn on_device(finished: &Finished) -> Option<String> {
     let ledger = &finished.ledger;
     let moved = ledger.hop(Hop::HostToDevice) + ledger.hop(Hop::StorageToDevice);
@@ -55,7 +55,8 @@ fn read(ledger: &LedgerSnapshot, run_time: Duration) -> Option<String> {
         return None;
     }
     let mut text = format!("{} read", units::bytes(bytes));
-    // Every byte of a buffered read is copied once more, from the page cache; a direct read copies at most its edges.
+    // A buffered read copies every byte once more, from the page cache. A direct read copies at
+    // most its edges.
     if ledger.hop(Hop::StorageToDevice) == 0 && ledger.hop(Hop::HostToHost) >= bytes {
         text.push_str(" buffered");
     }

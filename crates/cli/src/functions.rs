@@ -1,13 +1,14 @@
-//! `onehop run-functions`, which is not for people: runs functions in CUDA for a database, in a process of its own, so that what they do
-//! to a device's memory they do to nobody else's.
+//! `onehop run-functions`, an internal command: runs CUDA functions for a database in a separate
+//! process, so that their memory errors on the device affect no other process.
 //!
-//! Requests come on standard input, responses go to what was standard output, as `crates/engine/src/functions/helper.py` has them. What
-//! else prints there, kernels among it, prints to standard error. After an error of the device this process is of no use any
-//! more, says so, and ends.
+//! Requests arrive on standard input, and responses go to the original standard output, in the
+//! protocol of `crates/engine/src/functions/helper.py`. Any other output, such as that of kernels,
+//! goes to standard error. After a device error this process is unusable; it reports that and
+//! exits.
 //!
-//! Tables come as handles of exports ([`onehop_engine::arrays::export`]): those in the GPU's memory are used where they are, others are
-//! brought there once. They are kept from one call to the next, and let go when there has been none for [`KEPT`]: whoever
-//! exported one cannot free it before.
+//! Tables arrive as handles of exports ([`onehop_engine::arrays::export`]). Those in the GPU's
+//! memory are used in place, others are copied there once. They are kept from one call to the next,
+//! and released after [`KEPT`] without a call: until then their exporter cannot free them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,23 +32,23 @@ use onehop_engine::arrays::{self, Memory};
 use onehop_engine::backend::Devices;
 use serde_json::{Value, json};
 
-/// For how long tables are kept that nobody asks for.
+/// The time for which unused tables are kept.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// What functions run on.
+/// The GPU that functions run on.
 pub struct Gpu {
-    /// Its context.
+    /// The context of the GPU.
     pub context: Arc<Context>,
-    /// What compiles for it.
+    /// The compiler for the GPU.
     pub nvrtc: Arc<Nvrtc>,
-    /// What opens memory of other processes'.
+    /// The devices that open memory of other processes.
     pub devices: Arc<dyn Devices>,
 }
 
-/// The first GPU of this machine.
+/// Opens the first GPU of this machine.
 ///
 /// # Errors
-/// Why there is none, for people.
+/// Returns a readable reason if there is none.
 pub fn first_gpu() -> Result<Gpu, String> {
     let said = |e: onehop_cuda::Error| e.cure().map_or(e.to_string(), |cure| format!("{e}; {cure}"));
     let devices = Driver::load().and_then(|driver| driver.devices()).map_err(said)?;
@@ -56,13 +57,13 @@ pub fn first_gpu() -> Result<Gpu, String> {
     Ok(Gpu { context, nvrtc, devices: crate::gpu::devices() })
 }
 
-/// Answers requests until there are no more. The GPU is looked for when the first function is defined.
+/// Answers requests until there are no more. The GPU is opened when the first function is defined.
 ///
 /// # Errors
-/// Pipes that break; requests that are none.
+/// Fails if a pipe breaks or a request is malformed.
 pub fn serve(gpu: impl Fn() -> Result<Gpu, String>) -> io::Result<()> {
     let mut responses = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    // SAFETY: both are open, and what was standard output has another descriptor now.
+    // SAFETY: both are open, and the original standard output has another descriptor now.
     if unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -92,7 +93,8 @@ pub fn serve(gpu: impl Fn() -> Result<Gpu, String>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is something to be read, or will be within the time. Between two requests nothing of the next is buffered.
+/// Returns true if input is available, or becomes available within the time. Between two requests
+/// nothing of the next is buffered.
 fn is_readable(file: &impl AsRawFd, within: Duration) -> io::Result<bool> {
     let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, of a descriptor that is open.
@@ -105,7 +107,7 @@ fn is_readable(file: &impl AsRawFd, within: Duration) -> io::Result<bool> {
     }
 }
 
-/// A part of a request; `None` where there are no more.
+/// Reads a part of a request, or `None` at the end of the input.
 fn part(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 8];
     match from.read_exact(&mut length) {
@@ -118,7 +120,7 @@ fn part(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if (read as u64) < length { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(Some(bytes)) }
 }
 
-/// Why there is no result.
+/// The reason there is no result.
 #[derive(Debug)]
 struct Refused {
     wrong: Wrong,
@@ -145,24 +147,24 @@ impl From<ArrowError> for Refused {
 
 struct Runner {
     gpu: Option<Gpu>,
-    /// By the number that whoever asks has given them.
+    /// The functions, by the number that the caller has given them.
     functions: HashMap<u64, (Function, DataType)>,
-    /// By their handles.
+    /// The tables, by their handles.
     tables: HashMap<String, Table>,
 }
 
-/// A table that is an argument.
+/// A table argument.
 struct Table {
     rows: u64,
     columns: HashMap<String, Column>,
-    /// Memory of whoever exported it.
+    /// The memory of the exporter.
     _exported: arrays::Arrays,
 }
 
 struct Column {
     element: Element,
     address: u64,
-    /// Memory of ours.
+    /// Memory of this process.
     _brought: Option<DeviceBuf>,
 }
 
@@ -184,7 +186,8 @@ impl Runner {
         let ((function, returns), rows) =
             number.zip(request["rows"].as_u64()).ok_or_else(|| "a request for no function".to_string())?;
         let handles = request["tables"].as_object();
-        // Those of the call before are not kept beside others.
+        // Tables that only the previous call used are released, so that both are not in memory
+        // together.
         self.tables.retain(|handle, _| handles.is_some_and(|all| all.values().any(|of| of == handle.as_str())));
         for handle in handles.into_iter().flat_map(|all| all.values()).filter_map(Value::as_str) {
             if !self.tables.contains_key(handle) {
@@ -236,7 +239,7 @@ impl Runner {
 }
 
 impl Table {
-    /// What a handle stands for, in the memory of the GPU.
+    /// Opens the table of a handle, in the memory of the GPU.
     fn open(handle: &str, gpu: &Gpu) -> Result<Self, Refused> {
         let exported = arrays::export::import(handle, &[], Some(&gpu.devices)).map_err(|e| e.to_string())?;
         let rows = exported.arrays.first().map_or(0, |array| array.rows as u64);
@@ -261,7 +264,7 @@ impl Table {
         Ok(Self { rows, columns, _exported: exported })
     }
 
-    /// Where the columns are that a function wants.
+    /// Returns the addresses of the columns that a function uses.
     fn addresses(&self, argument: &str, wanted: &[(String, Element)]) -> Result<Vec<u64>, Refused> {
         let address = |(name, element): &(String, Element)| {
             let column =
@@ -278,7 +281,8 @@ impl Table {
     }
 }
 
-/// What an argument is on a device: lists are arrays, and a struct stands for a table with columns of these names and types.
+/// Returns the device form of an argument: a list is an array, and a struct describes a table with
+/// columns of these names and types.
 fn kind_of(name: &str, data_type: &DataType) -> Result<Kind, String> {
     Ok(match data_type {
         DataType::List(item) => Kind::Array(element_of(name, item.data_type())?),
@@ -290,7 +294,7 @@ fn kind_of(name: &str, data_type: &DataType) -> Result<Kind, String> {
     })
 }
 
-/// What a value is on a device.
+/// Returns the device form of a value.
 fn element_of(name: &str, data_type: &DataType) -> Result<Element, String> {
     Ok(match data_type {
         DataType::Boolean => Element::Bool,
@@ -312,7 +316,7 @@ fn element_of(name: &str, data_type: &DataType) -> Result<Element, String> {
     })
 }
 
-/// What arrays hold, as a device has it.
+/// The contents of arrays in their device form.
 struct Given {
     starts: Vec<u64>,
     items: Vec<u8>,
@@ -336,7 +340,7 @@ impl Given {
     }
 }
 
-/// Results of rows, as a stream of Arrow's.
+/// Calls a function for rows. Returns the results as an Arrow stream.
 fn call(
     function: &mut Function,
     returns: &DataType,
@@ -397,7 +401,7 @@ fn call(
     Ok(writer.into_inner()?)
 }
 
-/// An array of values, one behind the other; truth values are a byte each.
+/// Creates an array from packed values; booleans are a byte each.
 fn values(data_type: &DataType, values: Vec<u8>, validity: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     if *data_type == DataType::Boolean {
         let values: BooleanBuffer = values.iter().map(|value| *value != 0).collect();
@@ -408,7 +412,7 @@ fn values(data_type: &DataType, values: Vec<u8>, validity: Option<NullBuffer>) -
     Ok(make_array(array.nulls(validity).align_buffers(true).build()?))
 }
 
-/// The values of a column without NULLs, one behind the other; truth values are a byte each.
+/// Returns the packed values of a column without NULLs; booleans are a byte each.
 fn bytes_of(column: &ArrayRef) -> Vec<u8> {
     if let Some(values) = column.as_any().downcast_ref::<BooleanArray>() {
         return values.values().iter().map(u8::from).collect();

@@ -1,10 +1,13 @@
-//! GPUs for queries: registered with every database that is opened, looked for when the first query is worth one.
+//! GPUs for queries: registered with every opened database, and opened when the first query is
+//! worth one.
 //!
-//! A command ends at once ([`crate::leave`]), wherever the driver's threads are: a short query does not wait until a GPU has been
-//! looked at. Other processes do, when their databases are closed.
+//! A command exits at once ([`crate::leave`]), regardless of the driver's threads: a short query
+//! does not wait until a GPU has been examined. Other processes wait when their databases are
+//! closed.
 //!
-//! Where none is *required* nothing is said about one that is not there. Compiled kernels are kept in the user's cache
-//! (`$XDG_CACHE_HOME/onehop/kernels`), for all databases: what they depend on is in them.
+//! Unless a GPU is *required*, a missing one is not reported. Compiled kernels are kept in the
+//! user's cache (`$XDG_CACHE_HOME/onehop/kernels`), for all databases: their files contain all that
+//! they depend on.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,12 +29,12 @@ pub fn register(database: &Database) -> Arc<dyn Devices> {
     devices
 }
 
-/// This machine's GPUs, for processes that are not a command.
+/// Returns this machine's GPUs, for processes that are not a command.
 pub fn devices() -> Arc<CudaDevices> {
     onehop_cuda::devices(kernels(), Ending::WithHandlers)
 }
 
-/// Makes sure that there is a GPU, or the one of that name.
+/// Fails unless there is a GPU, or the one of that name.
 pub fn require(devices: &dyn Devices, name: Option<&str>) -> Result<(), Stop> {
     let all = devices.all().map_err(|why| Stop::Unmet(format!("a GPU is required, and there is none: {why}")))?;
     let names: Vec<&str> = all.iter().map(|backend| backend.name()).collect();
@@ -43,7 +46,7 @@ pub fn require(devices: &dyn Devices, name: Option<&str>) -> Result<(), Stop> {
     }
 }
 
-/// Where compiled kernels are kept; nowhere for a user without a home.
+/// Returns the folder of compiled kernels, or `None` for a user without a home.
 fn kernels() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;

@@ -1,8 +1,10 @@
-//! Ctrl-C. The first press cancels the statement that runs; a second one, before the first has been acted upon, or a
-//! press while nothing runs, ends the process. The shell never ends by it: at its prompt Ctrl-C is a key, not a signal,
-//! and a press just before the prompt, or while a cancelled statement lets go, is ignored.
+//! Ctrl-C. The first press cancels the running statement. A second one before the cancellation has
+//! taken effect, or a press while nothing runs, ends the process. The shell never ends by it: at
+//! its prompt Ctrl-C is a key, not a signal. A press just before the prompt, or while a cancelled
+//! statement stops, is ignored.
 //!
-//! SIGTERM cancels the statement that runs, so that it removes what it has begun to write, and then ends the process.
+//! SIGTERM cancels the running statement, so that it removes its partial output, and then ends the
+//! process.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::exit::Exit;
 
-/// Nothing runs.
+/// No statement runs.
 const IDLE: u8 = 0;
 /// A statement runs.
 const BUSY: u8 = 1;
@@ -30,12 +32,12 @@ pub struct Interrupts {
 #[derive(Debug, Default)]
 struct Shared {
     state: AtomicU8,
-    /// Whether the process outlives a press that has no statement to cancel.
+    /// True if the process survives a press that has no statement to cancel.
     stays: AtomicBool,
     pressed: Notify,
 }
 
-/// A statement runs for as long as this lives.
+/// A running statement. Dropping it marks the end of the statement.
 #[derive(Debug)]
 pub struct Busy<'a>(&'a Shared);
 
@@ -64,12 +66,12 @@ impl Interrupts {
         Ok(Self { shared })
     }
 
-    /// From now on a press that has no statement to cancel does nothing.
+    /// Ignores presses that have no statement to cancel, from now on.
     pub fn stay(&self) {
         self.shared.stays.store(true, SeqCst);
     }
 
-    /// A statement begins.
+    /// Marks the begin of a statement.
     pub fn busy(&self) -> Busy<'_> {
         self.shared.state.store(BUSY, SeqCst);
         Busy(&self.shared)
@@ -77,7 +79,7 @@ impl Interrupts {
 }
 
 impl Shared {
-    /// Ends the process, once the statement that runs has let go.
+    /// Ends the process, once the running statement has stopped.
     async fn terminate(&self) {
         const PAUSE: Duration = Duration::from_millis(10);
         if self.state.compare_exchange(BUSY, ASKED, SeqCst, SeqCst).is_ok() {
@@ -86,7 +88,7 @@ impl Shared {
         while self.state.load(SeqCst) != IDLE {
             tokio::time::sleep(PAUSE).await;
         }
-        // What a statement held is dropped right behind it.
+        // The resources of a statement are dropped right after it.
         tokio::time::sleep(PAUSE).await;
         crate::leave(Exit::Terminated as u8);
     }

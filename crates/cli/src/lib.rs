@@ -1,8 +1,8 @@
-//! The `onehop` command: what was typed ([`args`]) becomes something to do ([`run`]), which ends in an exit code
-//! ([`exit`]). Results go to standard output; everything said about them goes to standard error.
+//! The `onehop` command: the command line ([`args`]) becomes an action ([`run`]), which ends in an
+//! exit code ([`exit`]). Results go to standard output, and all messages to standard error.
 //!
-//! A library, so that the command can come along with what is loaded anyway: the wheel of the Python package has no other
-//! binary.
+//! It is a library, so that a package that loads it anyway can provide the command: the wheel of
+//! the Python package has no other binary.
 
 mod args;
 mod backup;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use onehop_cuda::CudaDevices;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Does what was typed, the command's name first, and says how that ended: the exit code.
+/// Runs a command line, which begins with the command's name. Returns the exit code.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
     raise_open_files();
     outlive_limits_of_files();
@@ -49,33 +49,37 @@ pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(args) => run::run(args),
         Err(exit) => exit,
     };
-    // What cannot be written now was reported when it was written, or is nobody's any more.
+    // A failed write has already been reported, or its reader is gone.
     let _ = std::io::stdout().flush();
     exit as u8
 }
 
-/// Lets this process have as many open files as the system allows it: a table of billions of rows has hundreds of segments, each of
-/// which is a file or two (and one more of cuFile's), and a server has a socket for every client.
+/// Raises the limit on open files to the system's maximum. A table of billions of rows has hundreds
+/// of segments, each of which is a file or two (and one more of cuFile's), and a server has a
+/// socket for every client.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Where that is refused it stays as it was, and whoever opens one file too many says so.
+    // If that is refused, the limit stays, and an operation that opens one file too many reports
+    // it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// A write beyond the length that the process may give a file (`ulimit -f`) is an error, as on a full disk, and not the end.
+/// Turns a write beyond the process's file size limit (`ulimit -f`) into an error, as on a full
+/// disk. By default it would end the process.
 fn outlive_limits_of_files() {
-    // SAFETY: nothing handles the signal, and nobody else sets what becomes of it.
+    // SAFETY: nothing handles the signal, and no other code sets its disposition.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Ends the process as it is, without exit handlers: those of a GPU's driver may never return beside a thread that is in the driver, and
-/// such a thread is there when a query was done before the GPUs that it could have used were looked at.
+/// Ends the process without exit handlers. Those of a GPU's driver may never return while another
+/// thread is in the driver. Such a thread exists if a query completes before the GPUs that it could
+/// have used were examined.
 pub fn leave(code: u8) -> ! {
     // SAFETY: nothing of this process is used any more.
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The GPUs of this machine, which are looked for when a query is worth one.
+/// Returns the GPUs of this machine, which are opened when a query is worth one.
 pub fn devices() -> Arc<CudaDevices> {
     gpu::devices()
 }

@@ -1,4 +1,4 @@
-//! The `onehop` command as a binary; `lib.rs` has all of it.
+//! The `onehop` command as a binary; `lib.rs` contains all of it.
 //!
 //! The allocator is jemalloc, counted for statements: it gives free memory of all threads back when
 //! it is asked to, so that `memory_limit` holds for what is resident.
@@ -22,7 +22,7 @@ static CONFIGURATION: Option<&c_char> = Some(
     unsafe { &*c"background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:0,thp:always".as_ptr() },
 );
 
-/// Gives free pages of all arenas back to the system.
+/// Returns the free pages of all arenas to the system.
 fn purge() {
     // 4096 stands for all arenas. SAFETY: the name ends with a zero; nothing is read or written by
     // it.

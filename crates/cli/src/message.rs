@@ -1,4 +1,4 @@
-//! Failures as their reader sees them: what went wrong, where, and what to do.
+//! Failures as messages: the error, its place, and a hint.
 
 use std::fmt::Write;
 
@@ -6,11 +6,11 @@ use crate::exit::{Failure, Place, Stop};
 use crate::terminal::{Paint, Terminal, note};
 use onehop_engine::units;
 
-/// Lines of a statement that are shown with its error; the place says where the rest is.
+/// The number of lines of a statement that are shown with its error. The place locates the rest.
 const SHOWN_LINES: usize = 6;
 const SHOWN_COLUMNS: usize = 160;
 
-/// Tells the reader of standard error, unless there is nothing to tell.
+/// Prints a failure to standard error, unless there is nothing to report.
 pub fn report(failure: &Failure, terminal: &Terminal) {
     if let Some(text) = describe(failure, terminal) {
         note(text);
@@ -37,7 +37,7 @@ fn describe(failure: &Failure, terminal: &Terminal) -> Option<String> {
 
 fn point_at(place: &Place, text: &mut String) {
     let _ = write!(text, "\n  --> {}, line {}, statement {}", place.source, place.line, place.statement);
-    // What it attaches has a password, and what is said here ends up in many places.
+    // The text may contain a password of an ATTACH, and messages end up in many places.
     let clean = onehop_engine::without_addresses(&place.text);
     let lines: Vec<&str> = clean.lines().collect();
     let margin = (place.line + lines.len() as u64).to_string().len().max(3);

@@ -1,25 +1,28 @@
 //! `onehop pipe`: one JSON request a line in, one JSON response a line out.
 //!
-//! The simplest way to drive the engine from any language: start the process, write lines, read lines.
+//! The simplest way to drive the engine from any language: start the process, write lines, read
+//! lines.
 //!
 //! ```text
 //! -> {"id": 1, "sql": "SELECT 1 AS one, 'x' AS letter"}
-//! <- {"id":1,"ok":true,"columns":[{"name":"one","type":"Int64"},...],"rows":[[1,"x"]],"row_count":1,
-//!     "plan_ns":...,"run_ns":...,"wall_ns":...,"ledger":{...}}          (on one line)
+//! <- {"id":1,"ok":true,"columns":[{"name":"one","type":"Int64"},...],"rows":[[1,"x"]],
+//!     "row_count":1,"plan_ns":...,"run_ns":...,"wall_ns":...,"ledger":{...}}    (on one line)
 //! -> {"id": 2, "sql": "SELECT nonsense"}
 //! <- {"id":2,"ok":false,"error":{"kind":"not_found","message":"...","hint":"..."}}
 //! ```
 //!
-//! - One statement a request, all in one session, answered in order. A statement that returns no rows answers with a
-//!   `tag` ("CREATE TABLE") and the rows it wrote as `row_count`.
-//! - `"rows": false` runs the query and counts its rows without printing them: what a benchmark wants.
-//! - Values lose nothing: integers are JSON integers of any size (read them with a parser that keeps 64 bits), floats
-//!   the shortest text that reads back the same ("NaN", "inf", "-inf" as strings), booleans and NULL their JSON
-//!   selves, lists arrays; decimals, dates, timestamps and everything else are strings. Types carry Arrow's names.
-//! - A bad request is answered (kind `request`), it ends nothing, not even one that is no text, or has more than 256 MiB.
-//!   The end of the input ends the process.
-//! - A response is complete or an error, so its rows are held until the query has ended: ask for no more rows than
-//!   memory has room for.
+//! - Each request has one statement. All run in one session, and are answered in order. A statement
+//!   without rows answers with a `tag` ("CREATE TABLE") and the number of rows it wrote as
+//!   `row_count`.
+//! - `"rows": false` runs the query and counts its rows without printing them, for benchmarks.
+//! - Values lose nothing. Integers are JSON integers of any size (read them with a parser that
+//!   keeps 64 bits). Floats are the shortest text that reads back the same ("NaN", "inf", "-inf" as
+//!   strings). Booleans and NULL are their JSON equivalents, and lists are arrays. Decimals, dates,
+//!   timestamps and everything else are strings. Types have Arrow's names.
+//! - A bad request gets an error response (kind `request`) and ends nothing, even if it is not
+//!   text, or has more than 256 MiB. The end of the input ends the process.
+//! - A response is complete or an error, so its rows are held until the query has ended. A query
+//!   must not return more rows than fit into memory.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, Read, Write};
@@ -39,13 +42,13 @@ use serde_json::{Value, json};
 
 use crate::exit::Stop;
 
-/// Bytes of a request, at most.
+/// The maximum size of a request, in bytes.
 const MOST_REQUEST_BYTES: u64 = 256 << 20;
 
 /// Answers requests until the input ends.
 ///
 /// # Errors
-/// Input or output fail, or the system has no threads for a statement.
+/// Fails if input or output fail, or if the system has no threads for a statement.
 pub fn run(
     executors: &Executors,
     session: &Session,
@@ -69,7 +72,8 @@ pub fn run(
                 refused(&Value::Null, &Failure::Request(reason))
             }
             false => {
-                // Each has threads of its own: those of the one before may compute after it was stopped.
+                // Each statement has threads of its own. Those of a stopped statement may still
+                // compute.
                 let executor = executors.lend(())?;
                 executor.handle().block_on(executor.scope().future(respond(session, &line)))
             }
@@ -92,7 +96,7 @@ enum WantRows {
     Counted,
 }
 
-/// Why there is no answer: the request, or the statement in it.
+/// The reason there is no answer: the request, or the statement in it.
 enum Failure {
     Request(String),
     Statement(Error),
@@ -166,7 +170,7 @@ impl Failure {
     }
 }
 
-/// The members of a successful response after `"ok"`.
+/// Returns the members of a successful response after `"ok"`.
 async fn answer(session: &Session, request: &Request) -> Result<String, Failure> {
     let statement = request.statement()?;
     let started = Instant::now();
@@ -217,7 +221,7 @@ fn ledger_json(ledger: &LedgerSnapshot) -> Value {
 
 /// Appends the batch's rows as JSON arrays, with a comma before each but the very first of `out`.
 fn write_rows(batch: &RecordBatch, out: &mut String) -> Result<(), ArrowError> {
-    // A column's own NULLs are written as JSON has them.
+    // A column's own NULLs are written as JSON's null.
     let options = FormatOptions::new().with_display_error(false).with_null("NULL");
     let columns: Vec<Column> =
         batch.columns().iter().map(|array| Column::new(array, &options)).collect::<Result<_, _>>()?;
@@ -234,18 +238,18 @@ fn write_rows(batch: &RecordBatch, out: &mut String) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// A column and how its values become JSON.
+/// A column and the conversion of its values to JSON.
 struct Column<'a> {
     nulls: Option<NullBuffer>,
     values: Values<'a>,
 }
 
 enum Values<'a> {
-    /// Arrow's text is JSON already.
+    /// Arrow's text is valid JSON.
     Plain(ArrayFormatter<'a>),
     /// Arrow's text becomes a JSON string.
     Quoted(ArrayFormatter<'a>),
-    /// Intervals, as SQL writes them.
+    /// Intervals, in the engine's SQL form.
     Texts(ArrayRef),
     Float32(&'a Float32Array),
     Float64(&'a Float64Array),
@@ -308,7 +312,8 @@ fn interval_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     texts.ok_or_else(|| ArrowError::InvalidArgumentError("intervals have no text".into()))
 }
 
-/// Rust's debug form of a float is the shortest text that reads back the same, and JSON when it is finite.
+/// Writes a float. Rust's debug form is the shortest text that reads back the same, and valid JSON
+/// if it is finite.
 fn write_float(is_finite: bool, value: impl std::fmt::Debug, out: &mut String) {
     let quote = if is_finite { "" } else { "\"" };
     // Writing to a String cannot fail.

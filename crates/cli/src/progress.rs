@@ -1,5 +1,5 @@
-//! The bar of a statement that takes long. It lives on standard error, appears after two seconds, and is gone when the
-//! statement ends.
+//! The progress bar of a long statement. It is drawn on standard error, appears after two seconds,
+//! and disappears when the statement ends.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use onehop_engine::{LedgerSnapshot, Progress, Query};
 
 use onehop_engine::units;
 
-/// Statements shorter than this never show a bar.
+/// The minimum duration of a statement that shows a bar.
 pub const APPEARS_AFTER: Duration = Duration::from_secs(2);
 
-/// Between two looks at the statement.
+/// The interval between two updates.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// May a bar be shown?
+/// The permission to show a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// After two seconds.
+    /// Shown after two seconds.
     Allowed,
-    /// Never.
+    /// Never shown.
     Off,
 }
 
@@ -31,17 +31,17 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A bar that is not shown yet.
+    /// Creates a bar that is not shown yet.
     pub fn new(allowed: Bar) -> Self {
         Self { allowed, bar: None }
     }
 
-    /// Looks at the statement and draws.
+    /// Draws the progress of a statement.
     pub fn tick(&mut self, query: &Query) {
         self.show(query.progress(), query.elapsed(), || line(query));
     }
 
-    /// Draws, if it is time.
+    /// Draws, if enough time has passed.
     pub fn show(&mut self, progress: Progress, elapsed: Duration, message: impl FnOnce() -> String) {
         if self.allowed == Bar::Off || elapsed < APPEARS_AFTER {
             return;
@@ -57,7 +57,7 @@ impl Meter {
         bar.tick();
     }
 
-    /// Does something else with the terminal while the bar is out of the way.
+    /// Runs `work` while the bar is hidden.
     pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(work),
@@ -74,8 +74,9 @@ impl Drop for Meter {
     }
 }
 
-/// Standard error, a little narrower than it is: the bar is padded to the full width, and the `^C` that the terminal
-/// writes after it would begin a line of its own, which would then be cleared in place of the bar's.
+/// Standard error, reported slightly narrower than it is. The bar is padded to the full width, and
+/// the `^C` that the terminal writes after it would begin a new line, which would then be cleared
+/// in place of the bar's.
 #[derive(Debug)]
 struct Stderr;
 
@@ -140,7 +141,7 @@ fn style(progress: Progress) -> ProgressStyle {
         .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ")
 }
 
-/// What is said of a statement beside its bar.
+/// Returns the text beside a statement's bar.
 pub fn line(query: &Query) -> String {
     message(query.progress(), &query.ledger(), query.elapsed())
 }
@@ -158,7 +159,7 @@ fn message(progress: Progress, ledger: &LedgerSnapshot, elapsed: Duration) -> St
     parts.join(" · ")
 }
 
-/// A time that ticks, in whole seconds.
+/// Formats a running time in whole seconds.
 fn coarse(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
@@ -166,7 +167,7 @@ fn coarse(time: Duration) -> String {
     }
 }
 
-/// By rule of three, once enough is done for it to mean something.
+/// Extrapolates the remaining time linearly, once enough is done for that.
 fn remaining(progress: Progress, elapsed: Duration) -> Option<Duration> {
     let share = progress.done as f64 / progress.total.max(1) as f64;
     if progress.total == 0 || !(0.05..1.0).contains(&share) {

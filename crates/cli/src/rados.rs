@@ -1,4 +1,4 @@
-//! `onehop rados`: files on a Ceph cluster, from outside of SQL.
+//! `onehop rados`: files on a Ceph cluster, outside of SQL.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ use crate::exit::Stop;
 use crate::terminal::Terminal;
 use crate::{lab, settings};
 
-/// Does it.
+/// Runs a command.
 pub fn run(command: &RadosCommand, terminal: &Terminal) -> Result<(), Stop> {
     match command {
         RadosCommand::Mkfs(args) => mkfs(args),
@@ -130,7 +130,7 @@ fn rm(args: &RmArgs) -> Result<(), Stop> {
     say(args.common.json, json!({ "url": args.url }), &format!("{} is gone", args.url))
 }
 
-/// Damage is an error, so that the exit code says it too.
+/// Checks a file system. Damage is an error, so that the exit code reports it too.
 fn fsck(args: &FsckArgs) -> Result<(), Stop> {
     let (fs, Location { authority, path }) = open(&args.url, &args.common.set)?;
     refuse_path(&args.url, &path)?;
@@ -274,7 +274,7 @@ fn misuse(message: String) -> Stop {
     Stop::Misuse(Error::new(ErrorKind::Invalid, message))
 }
 
-/// The cluster of the settings.
+/// Connects to the cluster of the settings.
 fn connect(set: &[(String, String)]) -> Result<Arc<Cluster>, Stop> {
     settings::effective(set)?;
     let options = DatabaseOptions { settings: set.to_vec(), ..DatabaseOptions::default() };
@@ -300,12 +300,12 @@ fn open_with(url: &str, set: &[(String, String)], options: FsOptions) -> Result<
     Ok((fs, location))
 }
 
-/// What the cluster said no to.
+/// Converts an error of the cluster.
 pub fn stop(e: rados::Error) -> Stop {
     Error::from(e).into()
 }
 
-/// Prints what was done: as figures, or as a line.
+/// Prints a result as JSON or as a line.
 fn say(is_json: bool, mut figures: Value, text: &str) -> Result<(), Stop> {
     figures["schema_version"] = 1.into();
     let text = if is_json { format!("{figures:#}\n") } else { format!("{text}\n") };
@@ -323,7 +323,7 @@ fn as_json(entry: &Entry) -> Value {
     })
 }
 
-/// A name that the terminal would take for something else is shown with escapes.
+/// Formats an entry. A name with control characters is escaped.
 fn line(entry: &Entry) -> String {
     let slash = if entry.kind == Kind::Directory { "/" } else { "" };
     let name = match entry.name.chars().any(char::is_control) {
@@ -333,7 +333,7 @@ fn line(entry: &Entry) -> String {
     format!("{:>16}  {}  {name}{slash}", entry.len, time(entry.mtime_ms))
 }
 
-/// In universal time.
+/// Formats a time in UTC.
 fn time(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(timestamp_ms_to_datetime);
     at.map_or_else(String::new, |at| at.format("%F %TZ").to_string())

@@ -1,4 +1,4 @@
-//! What to do about what was typed.
+//! Runs the parsed command line.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -17,7 +17,7 @@ use crate::{
     user,
 };
 
-/// Does it; says what went wrong.
+/// Runs a command and reports its failure.
 pub fn run(args: Args) -> Exit {
     let terminal = Terminal::detect();
     let ended = match args.command {
@@ -67,13 +67,13 @@ fn pipe(args: PipeArgs) -> Result<(), Stop> {
     let options = DatabaseOptions { access, settings: args.set, ..DatabaseOptions::default() };
     let executors = client::executors(&options)?;
     let (_database, session) = client::open(args.path.as_deref(), &options)?;
-    // Answers may be large: buffered, and flushed after each.
+    // Responses may be large: they are buffered, and flushed after each.
     let output = io::BufWriter::new(io::stdout().lock());
     pipe::run(&executors, &session, io::stdin().lock(), output)
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {
-    // Through memory: the generator panics where it cannot write.
+    // Generated in memory first, because the generator panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "onehop", &mut script);
     Ok(io::Write::write_all(&mut io::stdout(), &script)?)
@@ -85,7 +85,7 @@ fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
     let options = DatabaseOptions { access, settings, segments, ..DatabaseOptions::default() };
     settings::effective(&options.settings)?;
     if args.require_gpu {
-        // Before anything is opened or made.
+        // Checked before anything is opened or created.
         gpu::require(&*onehop_cuda::devices(None, onehop_cuda::Ending::AtOnce), None)?;
     }
     let mut client = Client::open(args.path.as_deref(), options, View::new(args, terminal))?;

@@ -1,4 +1,5 @@
-//! A script, statement by statement, up to its first error; the error knows the statement, its line and its file.
+//! Runs a script statement by statement, up to its first error. The error contains the statement,
+//! its line and its file.
 
 use std::io::BufRead;
 
@@ -9,7 +10,7 @@ use crate::exit::{Failure, Place, Stop};
 use crate::shell::dot::{self, Flow};
 use crate::source::{Piece, Pieces};
 
-/// Runs the script that `reader` gives. `name` is what errors call it.
+/// Runs the script of `reader`. Errors contain `name`.
 pub fn run(client: &mut Client, name: &str, reader: impl BufRead) -> Result<Flow, Failure> {
     let mut pieces = Pieces::new(reader);
     let mut statement = 0;
@@ -33,7 +34,7 @@ fn run_sql(client: &mut Client, name: &str, line: u64, text: &str, number: &mut 
     for statement in Script::new(text) {
         *number += 1;
         client.run(statement).map_err(|stop| {
-            // A statement is a part of the text it was cut from.
+            // A statement is a slice of the text it was cut from.
             let before = statement.as_ptr() as usize - text.as_ptr() as usize;
             let line = line + text[..before].matches('\n').count() as u64;
             let place = Place { source: name.into(), line, statement: *number, text: statement.into() };
@@ -44,7 +45,7 @@ fn run_sql(client: &mut Client, name: &str, line: u64, text: &str, number: &mut 
 }
 
 impl Failure {
-    /// Says where it was, unless a script inside that script has already said so.
+    /// Adds the place of the failure, unless a nested script has already done so.
     fn at(self, place: Place) -> Self {
         Self { place: self.place.or_else(|| Some(Box::new(place))), ..self }
     }

@@ -1,4 +1,4 @@
-//! `onehop serve`: the engine's threads, and others that look after connections.
+//! `onehop serve`: the engine's threads, and separate ones for connections.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::exit::Stop;
 use crate::settings;
 use crate::terminal::note;
 
-/// Threads that look after connections: they encode rows besides.
+/// The number of threads for connections, which also encode rows.
 const FRONT_THREADS: usize = 4;
 
 /// Serves until it is told to end.
@@ -66,7 +66,7 @@ fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
         log: args.log.as_deref().map(log_to),
         audit: args.audit.as_deref().map(log_to),
         log_min_duration: args.log_min_duration.unwrap_or_default(),
-        // What is empty in the environment is as if it were not there.
+        // An empty environment variable counts as unset.
         otlp: args.otlp.clone().filter(|url| !url.is_empty()),
         max_connections: args.max_connections,
         reserved_connections: args.reserved_connections,
@@ -82,7 +82,7 @@ fn log_to(file: &Path) -> LogTo {
     if file == Path::new("-") { LogTo::StandardError } else { LogTo::File(file.into()) }
 }
 
-/// How often the process has been told to end.
+/// Returns a counter of the signals to end.
 fn signals() -> io::Result<watch::Receiver<u32>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let (count, counted) = watch::channel(0);
@@ -98,7 +98,7 @@ fn signals() -> io::Result<watch::Receiver<u32>> {
     Ok(counted)
 }
 
-/// Done when the process has been told so often.
+/// Completes once the process has received `often` signals.
 async fn told(mut signals: watch::Receiver<u32>, often: u32) {
     // The counter lives as long as the process.
     let _ = signals.wait_for(|signals| *signals >= often).await;

@@ -1,6 +1,7 @@
-//! Settings as help shows them. One name everywhere: `memory_limit` in SQL is `--set memory_limit=...` on the command
-//! line and `ONEHOP_MEMORY_LIMIT` in the environment; `io.path` is `ONEHOP_IO_PATH`. A flag wins over the environment;
-//! the engine reads both. What it refuses there is wrong usage, and found out before anything is opened or made.
+//! Settings for help and validation. One name everywhere: `memory_limit` in SQL is `--set
+//! memory_limit=...` on the command line and `ONEHOP_MEMORY_LIMIT` in the environment; `io.path` is
+//! `ONEHOP_IO_PATH`. A flag overrides the environment; the engine reads both. A value that the
+//! engine refuses is a usage error, reported before anything is opened or created.
 
 use std::fmt::Write;
 
@@ -8,12 +9,12 @@ use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, Result, Setting
 
 use crate::exit::Stop;
 
-/// The variable that stands for a setting.
+/// Returns the environment variable of a setting.
 pub fn variable(name: &str) -> String {
     format!("ONEHOP_{}", name.replace('.', "_").to_uppercase())
 }
 
-/// All settings, for `--help`.
+/// Lists all settings, for `--help`.
 pub fn help() -> String {
     let mut text =
         String::from("Settings (SET name = value, --set name=value, or the variable; .settings shows values):");
@@ -25,7 +26,7 @@ pub fn help() -> String {
     text
 }
 
-/// The settings in effect where the command line gives these.
+/// Returns the effective settings, given those of the command line.
 pub fn effective(given: &[(String, String)]) -> std::result::Result<Vec<Setting>, Stop> {
     let options = DatabaseOptions { settings: given.to_vec(), ..DatabaseOptions::default() };
     let settings = Database::memory(&options).and_then(|database| Ok(database.session()?.settings()));
@@ -35,13 +36,13 @@ pub fn effective(given: &[(String, String)]) -> std::result::Result<Vec<Setting>
     })
 }
 
-/// How many threads that is.
+/// Returns the number of threads.
 pub fn threads(effective: &[Setting]) -> usize {
     let value = effective.iter().find(|setting| setting.name == "threads").and_then(|s| s.value.parse().ok());
     value.unwrap_or(1)
 }
 
-/// An unknown name's error with all that are known.
+/// Extends the error of an unknown name with all known names.
 fn with_names(e: Error) -> Error {
     let names: Vec<&str> = known().unwrap_or_default().iter().map(|setting| setting.name).collect();
     let all = format!("settings: {}", names.join(", "));

@@ -1,17 +1,18 @@
-//! SQL text cut into pieces that can be run, as it comes in: whole statements and dot-commands.
+//! Splits incoming SQL text into executable pieces: whole statements and dot-commands.
 //!
-//! A piece ends with the line that completes its last statement, so a program that writes to our standard input sees
-//! each statement run when its line is out, and a dump of any size needs memory for one statement. A line that begins
-//! with a dot where a statement could begin is a dot-command.
+//! A piece ends with the line that completes its last statement. A program that writes to our
+//! standard input therefore sees each statement run once its line is written, and a dump of any
+//! size needs memory for one statement. A line that begins with a dot at the start of a statement
+//! is a dot-command.
 
 use std::io::{self, BufRead};
 
 use onehop_engine::is_complete;
 
-/// Something to run, and the line it begins on, from 1.
+/// A piece to run, and its first line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A dot-command, without the blanks around it.
+    /// A dot-command, without the surrounding blanks.
     Dot { line: u64, text: String },
     /// Statements.
     Sql { line: u64, text: String },
@@ -20,21 +21,21 @@ pub enum Piece {
 /// The pieces of a text.
 pub struct Pieces<R> {
     reader: R,
-    /// Lines read.
+    /// The number of lines read.
     lines: u64,
     held: String,
     held_line: u64,
-    /// A dot-command that waits for what was before it.
+    /// A dot-command that waits for the piece before it.
     next: Option<Piece>,
 }
 
 impl<R: BufRead> Pieces<R> {
-    /// The pieces of what `reader` gives.
+    /// Creates the pieces of a reader's text.
     pub fn new(reader: R) -> Self {
         Self { reader, lines: 0, held: String::new(), held_line: 1, next: None }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece, or `None` at the end.
     pub fn read(&mut self) -> io::Result<Option<Piece>> {
         if let Some(piece) = self.next.take() {
             return Ok(Some(piece));
@@ -55,7 +56,7 @@ impl<R: BufRead> Pieces<R> {
                 }));
             }
             self.held.push_str(&line);
-            // Only a semicolon completes anything: other lines need not be looked at twice.
+            // Only a semicolon completes a statement, so other lines need no second check.
             if line.contains(';') && is_complete(&self.held) {
                 return Ok(self.take_held());
             }
@@ -77,7 +78,7 @@ impl<R: BufRead> Pieces<R> {
         let line = String::from_utf8(bytes).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, format!("line {} is not UTF-8 text", self.lines))
         })?;
-        // Editors on some systems begin a file with a byte-order mark.
+        // Some editors begin a file with a byte-order mark.
         Ok(Some(match line.strip_prefix('\u{feff}') {
             Some(rest) if self.lines == 1 => rest.to_string(),
             _ => line,

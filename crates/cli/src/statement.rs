@@ -1,8 +1,9 @@
-//! One statement, from its text to its last row on standard output.
+//! Runs one statement, from its text to its last row on standard output.
 //!
-//! The engine runs on a runtime of its own and hands batches over a short channel to this thread, which writes them.
-//! So a computation that does not yield cannot keep Ctrl-C or the progress bar waiting, writing overlaps computing, and
-//! a slow reader of our output slows the query down instead of filling memory.
+//! The engine runs on a separate runtime and sends batches over a short channel to this thread,
+//! which writes them. A computation that does not yield therefore cannot delay Ctrl-C or the
+//! progress bar, writing overlaps computing, and a slow reader of our output slows the query down
+//! instead of filling memory.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,33 +22,34 @@ use crate::interrupt::{Busy, Interrupts};
 use crate::progress::{Bar, Meter, TICK};
 use crate::view::View;
 
-/// Batches under way between the engine and the writer.
+/// The number of batches between the engine and the writer.
 const QUEUED_BATCHES: usize = 2;
 
-/// How long a cancelled statement may take to let go of what it holds before we go on without it.
+/// The time a cancelled statement gets to release its resources before the client continues without
+/// it.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a finished statement has to say.
+/// The report of a finished statement.
 #[derive(Debug)]
 pub struct Finished {
-    /// What came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// From its text to its last row, written.
+    /// The time from its text to its last written row.
     pub elapsed: Duration,
-    /// The part of it that was planning.
+    /// The planning time, a part of `elapsed`.
     pub plan_time: Duration,
-    /// What it moved.
+    /// The bytes moved.
     pub ledger: LedgerSnapshot,
-    /// What ran it.
+    /// The devices that ran it.
     pub engine: Engine,
 }
 
-/// What came out of a statement.
+/// The outcome of a statement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// So many rows.
+    /// The number of rows returned.
     Rows(u64),
-    /// No rows; it was done.
+    /// Completion without rows.
     Done(Done),
 }
 
@@ -56,8 +58,8 @@ enum Piece {
     Batch(RecordBatch),
 }
 
-/// Runs one statement on the engine's workers and prints its rows. Must be awaited on another runtime: it blocks when
-/// output blocks.
+/// Runs one statement on the engine's workers and prints its rows. Must be awaited on another
+/// runtime, because it blocks while output blocks.
 pub async fn run(
     executors: &Executors,
     session: &Arc<Session>,
@@ -81,7 +83,8 @@ pub async fn run(
             });
         }
     };
-    // Only now is it known that these were all the rows: until then, nothing may make the result look whole.
+    // The rows are known to be complete only now. Until then, nothing may make the result look
+    // complete.
     let done = task.await.map_err(panicked)??;
     let rows = sink.map_or(Ok(0), Sink::finish)?;
     let query = session.query();
@@ -94,7 +97,7 @@ pub async fn run(
     })
 }
 
-/// Why writing ended before the rows did.
+/// The reason writing ended before the rows did.
 enum Written {
     Interrupted,
     Failed(Stop),
@@ -106,7 +109,7 @@ impl<T: Into<Stop>> From<T> for Written {
     }
 }
 
-/// Writes rows as they come, up to the end of them, good or bad. `None` if there was not even a schema.
+/// Writes rows as they arrive, until the rows end or fail. Returns `None` if there was no schema.
 async fn write_all(
     pieces: &mut mpsc::Receiver<Piece>,
     session: &Session,
@@ -126,7 +129,7 @@ async fn write_all(
                 if session.stop_after(before) {
                     return Err(Written::Interrupted);
                 }
-                // Its changes are being committed: it says so itself, soon.
+                // The changes are being committed, so that the statement completes soon.
                 may_stop = false;
                 continue;
             }
@@ -146,7 +149,8 @@ async fn write_all(
     }
 }
 
-/// The engine's side. The rows end, as the channel does, when this returns; whether they ended well is what it returns.
+/// Runs the statement on the engine's side. The rows and the channel end when this returns. Its
+/// result tells whether they are complete.
 async fn execute(session: Arc<Session>, sql: String, sender: Sender<Piece>) -> Result<Option<Done>, Error> {
     let mut rows = match session.sql(&sql).await? {
         Output::Done(done) => return Ok(Some(done)),
@@ -160,13 +164,14 @@ async fn execute(session: Arc<Session>, sql: String, sender: Sender<Piece>) -> R
     Ok(None)
 }
 
-/// Stops the statement and gives it a moment to let go of memory and files; a second Ctrl-C ends the process meanwhile.
+/// Aborts the statement and waits a moment for it to release memory and files. A second Ctrl-C ends
+/// the process meanwhile.
 async fn cancel(task: &mut JoinHandle<Result<Option<Done>, Error>>, _busy: &Busy<'_>) {
     task.abort();
     let _ = tokio::time::timeout(CANCEL_PATIENCE, task).await;
 }
 
-/// What it comes to that the engine's side died.
+/// Converts a panic of the engine's side.
 pub fn panicked(e: JoinError) -> Stop {
     let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
     Stop::Engine(error.with_hint("please report it with the statement and the lines above"))

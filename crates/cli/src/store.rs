@@ -1,4 +1,4 @@
-//! `onehop store`: what one does to a store from outside: check it, print it, copy it, make it small.
+//! `onehop store`: checks, prints, copies and compacts a store's file.
 
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};
 use crate::exit::Stop;
 
-/// Does it.
+/// Runs a command.
 pub fn run(command: &StoreCommand) -> Result<(), Stop> {
     match command {
         StoreCommand::Check(args) => check(args),
@@ -22,11 +22,11 @@ pub fn run(command: &StoreCommand) -> Result<(), Stop> {
     }
 }
 
-/// Damage is an error, so that the exit code says it too.
+/// Checks a store. Damage is an error, so that the exit code reports it too.
 fn check(args: &StoreArgs) -> Result<(), Stop> {
     let report = match open(&args.file).and_then(|store| store.check()) {
         Ok(report) => report,
-        // What keeps it from being opened is what a check has found.
+        // Damage that prevents opening is a finding of the check.
         Err(onehop_store::Error::Corrupt { object, reason }) => {
             let mut report = Report::default();
             report.findings.push(format!("{object}: {reason}"));
@@ -117,13 +117,13 @@ fn backup(args: &BackupArgs) -> Result<(), Stop> {
     say(args.json, &figures, &format!("{}: {}", args.to.display(), units::bytes(bytes)))
 }
 
-/// Prints what was done: as figures, or as a line.
+/// Prints a result as JSON or as a line.
 fn say(is_json: bool, figures: &Value, text: &dyn Display) -> Result<(), Stop> {
     let text = if is_json { format!("{figures:#}\n") } else { format!("{text}\n") };
     Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// For reading: nothing is changed, and others may read meanwhile.
+/// Opens a store read-only, so that other readers may use it meanwhile.
 fn open(file: &Path) -> onehop_store::Result<Store> {
     Store::open(file, &Options::default().access(Access::ReadOnly))
 }
@@ -134,13 +134,13 @@ fn length(file: &Path) -> u64 {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// What it means for the exit code: damage is another thing than what cannot be read.
+/// Converts an error for the exit code, which distinguishes damage from an unreadable file.
 fn stop(e: onehop_store::Error) -> Stop {
     use onehop_store::Error as Store;
     let kind = match &e {
@@ -197,7 +197,7 @@ mod tests {
         let no_tree = DumpArgs { file: file.clone(), tree: Some("none".into()), json: false };
         assert_eq!(dump(&no_tree).unwrap_err().exit(), Exit::Failed);
         let mut bytes = fs::read(&file).unwrap();
-        // In the middle of the pages that are in use: what is behind them is free.
+        // In the middle of the used pages: the pages after them are free.
         bytes[65_536..131_072].fill(0xa5);
         fs::write(&file, bytes).unwrap();
         assert_eq!(check(&StoreArgs { file, json: false }).unwrap_err().exit(), Exit::Corrupt);

@@ -1,33 +1,33 @@
-//! What the three standard streams are connected to, and what may be done there.
+//! The three standard streams: their destinations, and the permitted formatting.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// The streams, as found at the start.
+/// The streams, as detected at the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {
-    /// Standard input is a terminal: somebody types.
+    /// True if standard input is a terminal, where a user types.
     pub stdin: bool,
-    /// Standard output is a terminal: somebody reads results.
+    /// True if standard output is a terminal, where a user reads results.
     pub stdout: bool,
-    /// Standard error is a terminal: somebody reads notices.
+    /// True if standard error is a terminal, where a user reads notices.
     pub stderr: bool,
     color: bool,
 }
 
-/// A look, where colour is allowed.
+/// A text style, if colours are permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// Column names, prompts.
     Bold,
-    /// What should not distract: types, NULL.
+    /// Secondary text: types, NULL.
     Dim,
     /// Errors.
     Red,
     /// Warnings.
     Yellow,
-    /// Good news.
+    /// Success.
     Green,
 }
 
@@ -42,14 +42,14 @@ impl Paint {
         }
     }
 
-    /// `text` in this look.
+    /// Returns `text` in this style.
     pub fn apply(self, text: impl Display) -> String {
         format!("\x1b[{}m{text}\x1b[0m", self.code())
     }
 }
 
 impl Terminal {
-    /// Looks at the streams and the environment (`NO_COLOR`, `TERM`).
+    /// Detects the streams and the environment (`NO_COLOR`, `TERM`).
     pub fn detect() -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == OsStr::new("dumb"));
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -61,39 +61,40 @@ impl Terminal {
         }
     }
 
-    /// Streams that lead to files, for tests.
+    /// Returns streams that lead to files, for tests.
     #[cfg(test)]
     pub fn none() -> Self {
         Self { stdin: false, stdout: false, stderr: false, color: false }
     }
 
-    /// May results be coloured?
+    /// Returns true if results may be coloured.
     pub fn stdout_color(&self) -> bool {
         self.stdout && self.color
     }
 
-    /// May notices be coloured?
+    /// Returns true if notices may be coloured.
     pub fn stderr_color(&self) -> bool {
         self.stderr && self.color
     }
 
-    /// Columns of the terminal that results go to; `None` if they go elsewhere.
+    /// Returns the width of the terminal that results go to, in columns, or `None` if they go
+    /// elsewhere.
     pub fn stdout_width(&self) -> Option<usize> {
         if !self.stdout {
             return None;
         }
-        // A terminal that does not know its size (some serial lines, some IDEs) says 0.
+        // A terminal that does not know its size (some serial lines, some IDEs) reports 0.
         let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
         Some(if columns == 0 { 80 } else { columns.into() })
     }
 
-    /// `text` for standard error, in that look if it may have one.
+    /// Returns `text` for standard error, styled if permitted.
     pub fn paint(&self, paint: Paint, text: &str) -> String {
         if self.stderr_color() { paint.apply(text) } else { text.to_string() }
     }
 }
 
-/// A line on standard error. A reader of notices who has left is no reason to stop, so failures are ignored.
+/// Prints a line on standard error. Failures are ignored: the loss of notices is no reason to stop.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `onehop user`: who may log in to a server.
+//! `onehop user`: the users that may log in to a server.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -10,7 +10,7 @@ use crate::args::{RoleName, UserCommand};
 use crate::exit::Stop;
 use crate::terminal::note;
 
-/// Does it.
+/// Runs a command.
 pub fn run(command: &UserCommand) -> Result<(), Stop> {
     match command {
         UserCommand::Add { file, name, role } => {
@@ -42,7 +42,7 @@ fn stop(e: UsersError) -> Stop {
     }
 }
 
-/// A line of standard input; of a terminal, without showing it.
+/// Reads a line of standard input. On a terminal it is not echoed.
 fn password(name: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin).ok();
@@ -53,7 +53,7 @@ fn password(name: &str) -> io::Result<String> {
         tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
     }
     let mut line = String::new();
-    // More is refused; input without an end is not read to it.
+    // A longer line is refused, and endless input is not read to its end.
     let read = stdin.lock().take(MOST_PASSWORD_BYTES as u64 + 3).read_line(&mut line);
     if let Some(before) = &before {
         tcsetattr(&stdin, OptionalActions::Flush, before)?;

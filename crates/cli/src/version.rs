@@ -1,4 +1,4 @@
-//! What this binary is made of, as `build.rs` found it.
+//! The source of this binary, as `build.rs` recorded it.
 
 /// Version and commit, as `--version` prints them: `0.1.0 (2815235a1b2c)`.
 pub const TEXT: &str = env!("ONEHOP_VERSION");
@@ -6,12 +6,13 @@ pub const TEXT: &str = env!("ONEHOP_VERSION");
 /// The version alone.
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit, `+changes` after it if files differed; `None` if the source was no clone.
+/// Returns the commit, with `+changes` appended if files differed, or `None` if the source was no
+/// clone.
 pub fn commit() -> Option<&'static str> {
     Some(env!("ONEHOP_COMMIT")).filter(|commit| !commit.is_empty())
 }
 
-/// Whether times taken with this binary mean anything.
+/// The build profile, which determines if times of this binary are meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Optimised.
@@ -21,16 +22,16 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// This binary's.
+    /// Returns the profile of this binary.
     pub fn of_this_build() -> Self {
-        // A profile that inherits release but keeps the checks is no release.
+        // A profile that inherits release but keeps the checks counts as debug.
         match env!("ONEHOP_PROFILE") {
             "release" if !cfg!(debug_assertions) => Profile::Release,
             _ => Profile::Debug,
         }
     }
 
-    /// Its name.
+    /// Returns the name of the profile.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Release => "release",

@@ -1,30 +1,30 @@
-//! How results are shown: what flags chose, and what dot-commands change later.
+//! The display of results: chosen by flags, and changed later by dot-commands.
 
 use crate::args::SqlArgs;
 use crate::format::Format;
 use crate::terminal::Terminal;
 
-/// The look of results and of what is said about them.
+/// The display of results and notices.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The streams.
     pub terminal: Terminal,
-    /// The format asked for.
+    /// The requested format.
     pub format: Format,
-    /// Rows of a long result that a terminal shows; 0 for all.
+    /// The number of rows of a long result that a terminal shows; 0 for all.
     pub max_rows: usize,
-    /// Say rows, time and bytes after each statement.
+    /// True to print rows, time and bytes after each statement.
     pub footer: bool,
-    /// Show the plan of each query before its rows.
+    /// True to show the plan of each query before its rows.
     pub explain: bool,
-    /// Show a bar for statements that take long.
+    /// True to show a bar for long statements.
     pub progress: bool,
-    /// Say nothing but results and errors.
+    /// True to print only results and errors.
     pub quiet: bool,
 }
 
 impl View {
-    /// What the flags ask for on these streams.
+    /// Returns the view of the flags on these streams.
     pub fn new(args: &SqlArgs, terminal: Terminal) -> Self {
         Self {
             terminal,

@@ -1,4 +1,4 @@
-//! `onehop backup`, `restore` and `check --repair`: what they print, how they exit, and what they leave.
+//! `onehop backup`, `restore` and `check --repair`: output, exit codes and leftover files.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use support::{done, onehop, run};
 
-/// A folder with a database of segments and fresh rows in it.
+/// Creates a folder with a database of segments and fresh rows.
 fn sample() -> io::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let sql = "CREATE TABLE t AS SELECT value AS n FROM generate_series(1, 20000); INSERT INTO t VALUES (20001)";
@@ -67,7 +67,7 @@ fn a_database_is_backed_up_while_another_process_writes_to_it() -> Result<(), Bo
     done(&["backup", &at("db"), &at("backup")]);
     assert_eq!(count(&at("backup")), "n\n20002\n");
 
-    // A process that has been robbed of its store says so, and its clients hear of it.
+    // A process whose store was replaced reports that to its clients.
     assert!(!ask("INSERT INTO t VALUES (20003)")?.contains("error"));
     std::fs::rename(at("backup") + "/store", at("db") + "/store")?;
     for _ in 0..2 {
@@ -101,7 +101,7 @@ fn files_that_are_not_where_they_belong_are_listed_and_put_right() -> Result<(),
     let alone = run(&["check", "--yes", &db]);
     assert_eq!(alone.exit, Some(2), "{}", alone.err);
 
-    // A segment that is not there cannot be put right, but comes back from lost+found.
+    // A missing segment cannot be repaired, but is restored from lost+found.
     let (segments, kept) = (folder.path().join("db/segments"), folder.path().join("db/lost+found"));
     let Some(segment) = names(&segments)?.pop() else { panic!("no segment") };
     std::fs::rename(segments.join(&segment), kept.join(&segment))?;
@@ -117,7 +117,7 @@ fn files_that_are_not_where_they_belong_are_listed_and_put_right() -> Result<(),
     }
     std::fs::rename(&aside, segments.join(&segment))?;
 
-    // A database that has lost its store is damaged, however it is opened.
+    // A database without its store is damaged, regardless of how it is opened.
     std::fs::remove_file(folder.path().join("db/store"))?;
     for words in [
         &["--readonly", &db, "-c", "SELECT 1"][..],
@@ -141,7 +141,7 @@ fn ctrl_c_leaves_nothing_of_a_backup() -> Result<(), Box<dyn std::error::Error>>
     let pid = copy.id().to_string();
     let is_sent = std::process::Command::new("kill").args(["-INT", &pid]).status()?.success();
     let exit = copy.wait()?.code();
-    // The signal may come before there is anything, or after the backup is done.
+    // The signal may arrive before any file exists, or after the backup is complete.
     let left = names(folder.path())?;
     let is_whole = exit == Some(0) && left == ["backup", "db"];
     assert!(is_sent && (is_whole || left == ["db"]), "{exit:?}: {left:?}");

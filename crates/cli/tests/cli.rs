@@ -1,4 +1,4 @@
-//! The binary from outside: what it prints where, and how it exits.
+//! The binary from outside: output and exit codes.
 
 mod support;
 
@@ -170,7 +170,7 @@ fn rows_come_before_the_query_ends() -> io::Result<()> {
 fn an_interrupt_exits_130() -> io::Result<()> {
     let sql = "SELECT * FROM generate_series(1, 1000000000000)";
     let mut child = onehop(&["-c", sql]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // Its rows show that the statement runs, and there is no end to them.
+    // Its endless rows show that the statement runs.
     if let Some(stdout) = child.stdout.as_mut() {
         stdout.read_exact(&mut [0; 100])?;
     }
@@ -242,7 +242,7 @@ fn completion_scripts_are_printed() {
     }
 }
 
-/// A database of one table, made by the binary itself.
+/// Creates a database of one table with the binary itself.
 fn database(folder: &std::path::Path) -> String {
     let path = folder.join("db").display().to_string();
     let sql = "CREATE TABLE t AS SELECT value AS id, 'name ' || value AS name FROM generate_series(1, 100000)";
@@ -342,7 +342,7 @@ fn a_wrong_setting_is_wrong_usage_everywhere() -> io::Result<()> {
     let err = expect(said, 2, "");
     assert!(err.contains("ONEHOP_IO_PATH: io.path cannot be 'fast'"), "{err}");
     assert!(!std::path::Path::new(&path).exists(), "nothing is made before the settings are known to be right");
-    // In SQL it is a statement that failed.
+    // In SQL it is a failed statement.
     expect(run(&["-c", "SET thread = 2"]), 1, "");
     Ok(())
 }
@@ -411,7 +411,7 @@ fn a_benchmark_says_what_it_ran_on_and_checks_its_answers() -> io::Result<()> {
 
     let err = expect(bench(&["--queries", "5"]), 2, "");
     assert!(err.contains("there is no query 5; there are q1.1, ") && err.contains("q4.3"), "{err}");
-    // Another scale factor's data has other answers.
+    // Data of another scale factor has other answers.
     let said = run(&["bench", "ssb", "--sf", "0.1", "--db", &path, "--queries", "1.1", "--runs", "1"]);
     assert!(
         said.exit == Some(1) && said.out.contains("WRONG: got (") && said.err.contains("scale factor"),
@@ -432,7 +432,7 @@ fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
     };
     let (json, csv, svg) = (at("a.json"), at("a.csv"), at("a.svg"));
     let files = ["--verify", "--repeat", "2", "--json", &json, "--csv", &csv, "--plot", &svg];
-    // The paths by default: those that are not asked for by name may be missing here.
+    // The default paths: those that the user does not name may be missing here.
     let said = bench(&[&["--rw", "read,randwrite", "--iodepth", "1,4", "--numjobs", "2"][..], &files].concat());
     assert_eq!(said.exit, Some(0), "{}", said.err);
     assert!(said.out.starts_with("file      ") && said.out.contains("\nread      buffered"), "{}", said.out);
@@ -458,7 +458,8 @@ fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
     assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
     assert!(std::fs::read_to_string(&svg)?.starts_with("<svg "));
 
-    // Paths to a GPU are measured where there is one, and listed with the doctor's reason where there is none.
+    // Paths to a GPU are measured if there is one, and listed with the doctor's reason if there is
+    // none.
     let said = bench(&["--path", "all", "--rw", "read", "--iodepth", "2", "--json", &json]);
     assert_eq!(said.exit, Some(0), "{}", said.err);
     let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
@@ -512,7 +513,7 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     assert_eq!(std::fs::read_to_string(&place)?, "my thesis");
     let err = expect(bench(&[]), 2, "");
     assert!(err.contains("is too short"), "{err}");
-    // Reads take it as it is; what it should hold nobody knows.
+    // Reads accept the file as it is, because its expected content is unknown.
     std::fs::write(&place, vec![7; 3_000_000])?;
     let said = bench(&["--rw", "read,randread"]);
     assert!(said.exit == Some(0) && said.out.contains("randread"), "{}", said.err);
@@ -522,7 +523,7 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     }
     assert_eq!(std::fs::read(&place)?, vec![7; 3_000_000]);
 
-    // Several of them are read as one: the second has no whole block, and the third one.
+    // Several files are read as one. The second has no whole block, and the third has one.
     let behind = ["g", "h"].map(|name| folder.path().join(name).display().to_string());
     std::fs::write(&behind[0], "short")?;
     std::fs::write(&behind[1], vec![7; 1 << 20])?;
@@ -583,7 +584,7 @@ fn an_interrupted_bench_io_removes_its_file() -> io::Result<()> {
     let place = folder.path().display().to_string();
     let words = ["bench", "io", &place, "--size", "1MiB", "--bs", "64KiB", "--path", "buffered", "--runtime", "1h"];
     let mut child = onehop(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // The head is printed when the file is there, and somebody listens.
+    // The head is printed once the file exists and the signal handler is installed.
     if let Some(stdout) = child.stdout.as_mut() {
         stdout.read_exact(&mut [0; 20])?;
     }
@@ -603,7 +604,7 @@ fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
     std::fs::create_dir(&place)?;
     let words = ["bench", "q6", &place, "--sf", "0.01", "--bs", "64KiB,1MiB", "--runs", "2"];
     let said = run(&[&words[..], &["--json", &json, "--csv", &csv, "--plot", &svg]].concat());
-    // The paths of a GPU may be there or not: none was named.
+    // The paths of a GPU may be missing, because none was named.
     assert_eq!(said.exit, Some(0), "{}", said.err);
     assert!(said.out.contains("\nanswer    1193053.2253, DuckDB's"), "{}", said.out);
     assert_eq!(std::fs::read_dir(&place)?.count(), 0, "tables go with the run");
@@ -611,7 +612,7 @@ fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
     assert_eq!((&report["schema_version"], &report["benchmark"]), (&json!(1), &json!("q6")), "{report}");
     let points: Vec<_> = report["points"].as_array().into_iter().flatten().collect();
     let missing: Vec<_> = report["unavailable"].as_array().into_iter().flatten().collect();
-    // Two layouts, modes and buffer sizes each, by four ways.
+    // Two layouts, modes and buffer sizes each, by four paths.
     assert_eq!(points.len() + missing.len(), 2 * 2 * 2 * 4, "{report}");
     assert!(points.iter().filter(|point| point["way"] == "cpu").count() == 8, "{report}");
     for point in &points {
@@ -632,7 +633,7 @@ fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
 #[test]
 fn what_requires_a_gpu_says_why_there_is_none() -> io::Result<()> {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        // Whether it can be used is for the machine's own checks.
+        // The machine's own checks cover the use of a GPU.
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
@@ -645,7 +646,7 @@ fn what_requires_a_gpu_says_why_there_is_none() -> io::Result<()> {
         let said = run(words);
         assert_eq!(said.exit, Some(4), "{words:?}: {}{}", said.out, said.err);
         assert!(said.err.contains("a GPU is required, and there is none: lib"), "{}", said.err);
-        // Before anything was made for it.
+        // Fails before anything is created.
         assert!(said.out.is_empty() && std::fs::read_dir(folder.path())?.count() == 0, "{}", said.out);
     }
     for words in [
@@ -655,10 +656,10 @@ fn what_requires_a_gpu_says_why_there_is_none() -> io::Result<()> {
     ] {
         assert_eq!(run(words).exit, Some(2), "{words:?}");
     }
-    // Nobody else is told.
+    // Other statements print no notice.
     let said = run(&["-c", "create table t as select unnest(range(0, 300000)) as a; select sum(a) from t", "--timer"]);
     assert!(said.exit == Some(0) && said.err.contains(" · CPU") && !said.err.contains("notice"), "{}", said.err);
-    // A statement that cannot be met is no failure of its own.
+    // An unmet statement has its own exit code.
     let sql =
         "set gpu.mode = 'require'; set exec.fallback = 'error'; create table t as select 1 as a; select sum(a) from t";
     let said = run(&["-c", sql]);
@@ -675,7 +676,7 @@ fn bench_q6_reads_a_database_and_tells_wrong_answers() -> io::Result<()> {
     let words = ["bench", "q6", "--db", &db, "--path", "cpu", "--runs", "1", "--bs", "1MiB"];
     let said = run(&[&words[..], &["--sf", "0.01"]].concat());
     assert!(said.exit == Some(0) && said.out.contains("\nsegments paper      cpu"), "{}{}", said.out, said.err);
-    // Of another scale factor: no time.
+    // Another scale factor: no time.
     let said = run(&[&words[..], &["--sf", "0.1"]].concat());
     assert!(said.exit == Some(1) && said.out.contains("WRONG: 1193053.2253 instead of "), "{}{}", said.out, said.err);
     assert!(said.err.contains("of scale factor 0.1?"), "{}", said.err);
@@ -721,7 +722,7 @@ fn bench_q6_keeps_tables_and_goes_when_it_is_interrupted() -> io::Result<()> {
 
     let said = run(&[&words[..], &["--keep", "--runs", "1", "--bs", "1MiB"]].concat());
     assert!(said.exit == Some(0) && said.err.contains("kept "), "{}", said.err);
-    // What was kept is looked at before it is believed.
+    // Kept files are verified before they are used.
     let pages = folder.path().join("onehop-bench-q6-sf0.01/lineitem.rows");
     let mut bytes = std::fs::read(&pages)?;
     bytes[100_000] ^= 4;
@@ -771,7 +772,7 @@ fn segments_on_a_cluster_need_a_database_directory_and_a_place_on_a_cluster() ->
     assert!(said.contains("cannot keep segments under '/elsewhere'") && said.contains("rados://POOL"), "{said}");
     let said = expect(run(&["--segments", "rados://pool/path", "-c", "SELECT 1"]), 2, "");
     assert!(said.contains("<PATH>"), "{said}");
-    // Nothing was begun that a later open would go on with.
+    // The failed attempt leaves nothing that a later open would continue.
     assert_eq!(expect(run(&[&path, "-c", "SELECT 1 AS a"]), 0, "a\n1\n"), "");
     let said = expect(run(&[&path, "--segments", "rados://pool/path", "-c", "SELECT 1"]), 2, "");
     assert!(said.contains("lie in its own directory, not in rados://pool/path"), "{said}");

@@ -1,5 +1,5 @@
-//! `onehop explain` from outside: text, JSON, and a page that is well-formed, stands by itself, and has nothing of the
-//! query as markup.
+//! `onehop explain` from outside: text, JSON, and a page that is well-formed and self-contained,
+//! and contains no part of the query as markup.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::{done, run};
 
-/// Exit code and standard error of what must not.
+/// Runs a command that must fail. Returns its exit code and standard error.
 fn refused(words: &[&str]) -> (Option<i32>, String) {
     let said = run(words);
     assert!(said.out.is_empty(), "{words:?} prints");
@@ -31,7 +31,7 @@ fn database(folder: &Path) -> String {
 const SQL: &str = "SELECT \"<b>\", sum(v) AS \"<script>alert(1)</script>\" FROM t JOIN d USING (k) \
                    WHERE \"<b>\" <> '</code><script>' GROUP BY 1";
 
-/// Every tag that is opened is closed, in order; what the page consists of.
+/// Checks that every opened tag is closed, in order. Returns the tags of the page.
 fn tags(page: &str) -> Vec<String> {
     let (mut open, mut seen): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for piece in page.split('<').skip(1) {
@@ -68,7 +68,7 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "the query is in the page");
     assert!(!text.contains("http://") && !text.contains("https://") && !text.contains("url("), "it loads nothing");
     assert!(text.contains("prefers-color-scheme: dark") && text.contains("CpuPreAgg"));
-    // Whoever has no mouse reaches what scrolls, and colours are not all that tells things apart.
+    // Scrolling areas can be reached by keyboard, and colours are not the only distinction.
     assert!(text.matches("tabindex=\"0\"").count() >= 3 && text.contains("class=\"legend\""));
     // The time of each step, as a bar.
     assert!(text.contains("<span class=\"share\""));
@@ -77,7 +77,7 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     Ok(())
 }
 
-/// What nobody should write, and somebody will.
+/// Hostile names and literals.
 #[test]
 fn nothing_of_names_and_literals_is_markup() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -117,7 +117,7 @@ fn a_page_of_no_bytes_says_so() -> io::Result<()> {
     let text = done(&["explain", "--html", &query.display().to_string()]);
     tags(&text);
     assert!(text.contains("nothing was read") && !text.contains("<svg"), "{text}");
-    // The query is there as it was written.
+    // The query is shown as it was written.
     assert!(text.contains("SELECT\n  1"), "{text}");
     Ok(())
 }

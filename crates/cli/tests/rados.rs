@@ -1,4 +1,5 @@
-//! `onehop rados`, and SQL over its paths, as processes. `make test-ceph` has a cluster for those that need one.
+//! `onehop rados`, and SQL over its paths, as processes. `make test-ceph` provides a cluster for
+//! the tests that need one.
 
 mod support;
 
@@ -60,7 +61,8 @@ fn files_are_made_moved_checked_and_collected_on_a_cluster() {
     assert_eq!(done(&["rados", "ls", &fs]), "");
 }
 
-/// Nobody listens there: an error within the time that was set, from the command and from SQL.
+/// No server listens at the address: the command and SQL return an error within the configured
+/// time.
 #[test]
 #[ignore = "needs librados: make test-ceph"]
 fn a_cluster_that_is_down_is_said_in_time() {

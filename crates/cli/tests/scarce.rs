@@ -1,4 +1,5 @@
-//! Little address space, few descriptors, a temporary directory of no use: an answer or an error, and an end.
+//! Scarce resources: little address space, few descriptors, an unusable temporary directory. The
+//! process answers or fails, and ends.
 
 mod support;
 
@@ -12,10 +13,10 @@ use support::{Said, done, onehop, run};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// A process that takes longer than this hangs. None takes a second.
+/// The time after which a process counts as hanging. None takes a second.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// What the binary says to some words under a limit of the shell.
+/// Runs the binary with some arguments under a limit of the shell.
 fn under(limit: &str, words: &[&str]) -> Result<Said, Box<dyn Error>> {
     let program = onehop(words);
     let mut shell = Command::new("sh");
@@ -42,7 +43,7 @@ fn ended(child: &mut std::process::Child) -> Option<ExitStatus> {
     None
 }
 
-/// An answer, or an error that says what is missing; neither a panic nor a signal.
+/// Checks for an answer, or an error that names the missing resource; neither a panic nor a signal.
 fn assert_told(limit: &str, said: &Said, answer: &str) {
     let Said { exit, out, err } = said;
     assert!(!err.contains("panicked") && !err.contains("internal"), "{limit}: {err}");
@@ -63,7 +64,7 @@ fn database(folder: &Path) -> String {
 fn little_address_space_is_an_error_and_an_end() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = database(folder.path());
-    // What the loader needs for the program itself; with less there is no program to say anything.
+    // The loader's minimum for the program itself. With less the program does not start.
     let least = std::fs::metadata(env!("CARGO_BIN_EXE_onehop"))?.len() / 1024 + 100_000;
     for kib in [0, 100_000, 200_000, 500_000, 1_000_000, 2_000_000].map(|more| least + more) {
         let limit = format!("ulimit -v {kib}");
@@ -86,7 +87,7 @@ fn few_descriptors_are_an_error_and_an_end() -> Outcome {
             &under(&limit, &["--readonly", &path, "-c", "SELECT count(*) AS n FROM t"])?,
             "n\n200000\n",
         );
-        // A copy that ends early is removed, which takes descriptors as well.
+        // An interrupted copy is removed, which takes descriptors as well.
         let (copy, limit) = (folder.path().join("copy"), format!("ulimit -n {count}"));
         let said = under(&limit, &["backup", &path, &copy.display().to_string()])?;
         let mut left: Vec<_> = std::fs::read_dir(folder.path())?.flatten().map(|entry| entry.file_name()).collect();
@@ -103,7 +104,7 @@ fn few_descriptors_are_an_error_and_an_end() -> Outcome {
     Ok(())
 }
 
-/// Texts that do not fit into `memory_limit`, in an order.
+/// Sorts strings that exceed `memory_limit`.
 const SPILLS: &str = "SELECT max(n) AS n FROM (SELECT row_number() OVER (ORDER BY z) AS n FROM \
                       (SELECT repeat('z' || value, 20) AS z FROM generate_series(1, 3000000)))";
 
@@ -130,7 +131,7 @@ fn a_process_that_is_killed_while_it_spills_leaves_nothing() -> Outcome {
     let setting = format!("temp_directory={}", folder.path().display());
     let settings = ["--set", &setting, "--set", "memory_limit=256MiB", "--set", "threads=2", "-c", SPILLS];
     let mut child = onehop(&settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    // Files without a name are seen by who has them open.
+    // Unnamed files are visible only through the descriptors of their process.
     let descriptors = format!("/proc/{}/fd", child.id());
     let here = folder.path().display().to_string();
     let spills = || {
@@ -150,7 +151,7 @@ fn a_process_that_is_killed_while_it_spills_leaves_nothing() -> Outcome {
     Ok(())
 }
 
-/// Rows that take some time to be written.
+/// An export that takes some time to write.
 const EXPORT: &str = "COPY (SELECT value AS a, repeat('x', 100) AS s FROM generate_series(1, 100000000)) TO";
 
 #[test]
@@ -186,7 +187,7 @@ fn what_a_killed_export_leaves_the_next_one_removes() -> Outcome {
     Ok(())
 }
 
-/// Decoders give up over pages that contradict their headers. Standard error does not show how.
+/// Decoders panic on pages that contradict their headers. Standard error must not show the panic.
 #[test]
 fn a_decoder_that_gives_up_is_an_error_of_the_file_alone() -> Outcome {
     let folder = tempfile::tempdir()?;
@@ -197,7 +198,7 @@ fn a_decoder_that_gives_up_is_an_error_of_the_file_alone() -> Outcome {
     ]);
     let whole = std::fs::read(&path)?;
     let mut refused = 0;
-    // Bytes of the pages, in front of the footer.
+    // The bytes of the pages, before the footer.
     for at in (4..whole.len().min(200)).step_by(3) {
         let mut damaged = whole.clone();
         damaged[at] = 0xFF;

@@ -1,27 +1,29 @@
-//! The shell on a terminal of its own, which `script` (util-linux) makes: typing, waiting, reading.
+//! The shell on a pseudo-terminal, which `script` (util-linux) provides: typing, waiting, reading.
 //!
-//! Nothing here goes by the clock. A key is pressed only after the shell has shown that it is where the key means what
-//! the test means by it; and what is waited for may take as long as it takes.
+//! No test depends on timing. A key is pressed only after the shell has shown that it is in the
+//! state in which the key has the tested meaning. Waits have no time limit.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// What the line editor tells the terminal when it begins to read keys.
+/// The sequence that the line editor sends to the terminal when it begins to read keys.
 const BRACKETED_PASTE: &str = "\x1b[?2004h";
 
 struct Terminal {
     child: Child,
     keys: Option<ChildStdin>,
     screen: Receiver<Vec<u8>>,
-    /// What has been shown and not been waited for yet. Bytes: a character may come in two pieces.
+    /// Output that has been shown and not been awaited yet. Bytes, because a character may arrive
+    /// in two pieces.
     seen: Vec<u8>,
 }
 
 impl Terminal {
     fn open(home: &std::path::Path) -> io::Result<Self> {
         let mut child = Command::new("script")
-            // `exec`, for some shells would else wait in between and take Ctrl-C as meant for them.
+            // `exec`, because some shells would otherwise wait in between and handle Ctrl-C
+            // themselves.
             .args(["-q", "-e", "-c", concat!("exec ", env!("CARGO_BIN_EXE_onehop")), "/dev/null"])
             .env("SHELL", "/bin/sh")
             .env("XDG_STATE_HOME", home)
@@ -65,8 +67,8 @@ impl Terminal {
         }
     }
 
-    /// Waits until the shell reads keys: before, the terminal would make signals of some of them. The prompt alone
-    /// does not tell, as it is drawn again with every key.
+    /// Waits until the shell reads keys. Before that, the terminal would turn some keys into
+    /// signals. The prompt alone is not sufficient, because it is redrawn with every key.
     #[track_caller]
     fn wait_for_prompt(&mut self) {
         self.wait_for(BRACKETED_PASTE);
@@ -92,7 +94,7 @@ fn a_session() -> io::Result<()> {
     terminal.wait_for("1 row · ");
     terminal.wait_for_prompt();
 
-    // An error is said, and ends nothing.
+    // An error is printed, and ends nothing.
     terminal.press("SELECT nothing;\r")?;
     terminal.wait_for("error: ");
     terminal.wait_for_prompt();

@@ -1,9 +1,9 @@
 //! Data generators and the experiments behind `onehop gen` and `onehop bench`.
 //!
-//! - [`generate`]: the tables of the Star Schema Benchmark and of TPC-H, at any scale, in independent chunks, and their
-//!   way into Parquet, CSV and tbl files.
+//! - [`generate`]: generates the tables of the Star Schema Benchmark and of TPC-H, at any scale, in
+//!   independent chunks, and writes them into Parquet, CSV and tbl files.
 //! - [`queries`]: the queries of both benchmarks.
-//! - [`bench`]: runs them, and measures the paths that bytes take.
+//! - [`bench`]: runs them, and measures I/O paths.
 //! - [`osp`]: the simulator of optimized shadow paging.
 
 pub mod bench;

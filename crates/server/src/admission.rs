@@ -1,8 +1,10 @@
-//! Who may run a statement now: so many at once, and so many more in a queue. Beyond that the answer comes at once, and is no.
+//! Admission of statements: a bounded number runs, and a bounded number waits. Beyond that the
+//! server refuses at once.
 //!
-//! A connection has one place for all of its statements whose rows are not all sent: one that reads two results in turns needs
-//! no second place to go on. In a transaction none is needed: whoever has the writer's place is never kept from giving it back
-//! by those who wait for it.
+//! A connection has one place for all of its statements whose rows are not all sent. One that reads
+//! two results alternately therefore needs no second place to continue. A statement in a
+//! transaction needs none: statements that wait for the writer's place must not keep its holder
+//! from releasing it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::{Problem, code};
 
-/// The places.
+/// The places for running statements.
 #[derive(Debug)]
 pub struct Admission {
     running: Arc<Semaphore>,
@@ -20,7 +22,7 @@ pub struct Admission {
     most_waiting: usize,
 }
 
-/// One who waits.
+/// A statement in the queue.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -30,12 +32,13 @@ impl Drop for Waiting<'_> {
 }
 
 impl Admission {
+    /// Creates `most_running` places, and a queue of `most_waiting` statements.
     pub fn new(most_running: usize, most_waiting: usize) -> Self {
         let running = Arc::new(Semaphore::new(most_running));
         Self { running, most_running, waiting: AtomicUsize::new(0), most_waiting }
     }
 
-    /// A place, when there is one.
+    /// Waits for a place. Fails if the queue is full.
     pub async fn enter(&self) -> Result<OwnedSemaphorePermit, Problem> {
         if let Ok(place) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(place);
@@ -54,7 +57,7 @@ impl Admission {
         place.map_err(|_| Problem::fatal(code::ADMIN_SHUTDOWN, "the server shuts down"))
     }
 
-    /// Statements that run, and that wait.
+    /// Returns the numbers of running and waiting statements.
     pub fn counts(&self) -> (usize, usize) {
         (self.most_running - self.running.available_permits(), self.waiting.load(SeqCst))
     }

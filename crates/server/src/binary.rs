@@ -1,4 +1,5 @@
-//! Values as PostgreSQL keeps them: big-endian, times from the year 2000, numerics in digits of 10,000.
+//! Values in PostgreSQL's binary format: big-endian, times from the year 2000, numerics in digits
+//! of base 10,000.
 
 use bytes::{BufMut, BytesMut};
 use onehop_engine::arrow::array::{Array, ArrayRef};
@@ -12,29 +13,32 @@ pub const EPOCH_DAYS: i32 = 10_957;
 /// Microseconds from 1970 to 2000.
 pub const EPOCH_MICROS: i64 = 10_957 * 86_400 * 1_000_000;
 
-/// Decimal digits in one of a numeric's.
+/// The number of decimal digits in one digit of a numeric.
 const GROUP: usize = 4;
 
+/// Converts days since 1970 to days since 2000.
 pub fn date(day: i32) -> Option<i32> {
     day.checked_sub(EPOCH_DAYS)
 }
 
+/// Converts microseconds since 1970 to microseconds since 2000.
 pub fn timestamp(micros: i64) -> Option<i64> {
     micros.checked_sub(EPOCH_MICROS)
 }
 
+/// Writes an interval.
 pub fn interval(value: IntervalMonthDayNano, out: &mut BytesMut) {
     out.put_i64(value.nanoseconds / 1000);
     out.put_i32(value.days);
     out.put_i32(value.months);
 }
 
-/// A whole number's digits with the point so many of them from the right.
+/// Writes a numeric, given the digits of an integer and the scale that places the point.
 pub fn numeric(number: &str, scale: i8, out: &mut BytesMut) {
     let (is_negative, digits) = number.strip_prefix('-').map_or((false, number), |digits| (true, digits));
     let shown = usize::try_from(scale).unwrap_or(0);
     let zeros = if scale < 0 { usize::from(scale.unsigned_abs()) } else { 0 };
-    // So many digits before the point, and after it, that groups begin and end there.
+    // The padding before and after the digits that aligns the point to a group boundary.
     let whole = (digits.len() + zeros).saturating_sub(shown);
     let before = (GROUP - whole % GROUP) % GROUP + (shown + whole).saturating_sub(digits.len() + zeros);
     let after = (GROUP - shown % GROUP) % GROUP;
@@ -57,7 +61,7 @@ pub fn numeric(number: &str, scale: i8, out: &mut BytesMut) {
     groups.iter().for_each(|group| out.put_i16(*group));
 }
 
-/// An array of one dimension.
+/// Writes an array of one dimension.
 pub fn list(items: &ArrayRef, style: &Style, out: &mut BytesMut) -> Result<()> {
     if matches!(items.data_type(), onehop_engine::arrow::datatypes::DataType::List(_)) {
         let error = Error::new(ErrorKind::Invalid, "lists of lists cannot be sent in binary");
@@ -76,7 +80,7 @@ pub fn list(items: &ArrayRef, style: &Style, out: &mut BytesMut) -> Result<()> {
     (0..items.len()).try_for_each(|row| cells.write(row, Format::Binary, style, out))
 }
 
-/// A numeric's digits, as text; `None` for what is no number.
+/// Returns the digits of a numeric as text, or `None` if the bytes are not a number.
 pub fn read_numeric(bytes: &[u8]) -> Option<String> {
     let word = |at: usize| Some(u16::from_be_bytes(bytes.get(2 * at..2 * at + 2)?.try_into().ok()?));
     let (count, weight, sign, shown) = (word(0)?, word(1)? as i16, word(2)?, word(3)?);
@@ -99,7 +103,7 @@ pub fn read_numeric(bytes: &[u8]) -> Option<String> {
     text.push_str(if whole.is_empty() { "0" } else { whole });
     if shown > 0 {
         let mut fraction = String::new();
-        // Groups between the point and the first of them are zeros.
+        // Groups between the point and the first stored group are zeros.
         for at in (i64::from(weight) + 1..).take(shown.div_ceil(GROUP)) {
             fraction.push_str(&format!("{:04}", group(at)?));
         }
@@ -115,7 +119,7 @@ pub fn read_numeric(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What PostgreSQL 15's numeric_send has for them.
+    /// The results of PostgreSQL 15's `numeric_send`.
     #[test]
     fn numerics_are_in_groups_of_four_digits() {
         for (number, scale, hex) in [

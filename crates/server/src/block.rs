@@ -1,12 +1,17 @@
-//! Several statements as one: those of one text of the simple protocol, or of the extended protocol up to its `Sync`.
+//! Implicit transactions: several statements as one, either those of one simple-protocol text, or
+//! those of the extended protocol up to its `Sync`.
 //!
-//! 1. The first of them that may change anything begins a transaction, unless it is the last: that is one by itself.
-//! 2. It commits before the client is told that the last of them is done. An error undoes all of them.
-//! 3. A `BEGIN` among them makes it the client's own, with what came before. `COMMIT` and `ROLLBACK` end it where they stand, with
-//!    a warning, and what comes after begins another.
+//! 1. The first statement that may change anything begins a transaction, unless it is the last:
+//!    that one is atomic by itself.
+//! 2. The transaction commits before the client is told that the last statement is done. An error
+//!    undoes all of them.
+//! 3. A `BEGIN` among them makes the transaction the client's own, with the statements before it.
+//!    `COMMIT` and `ROLLBACK` end it at their position, with a warning, and the statements after
+//!    them begin another.
 //!
-//! As in PostgreSQL. Whether a statement of the extended protocol is the last is seen by the message behind it, which is waited
-//! for: no client may wait for an answer before it has sent `Flush` or `Sync`.
+//! This is PostgreSQL's behavior. To learn whether a statement of the extended protocol is the
+//! last, the server waits for the next message. No client may wait for an answer before it has sent
+//! `Flush` or `Sync`.
 
 use std::sync::Arc;
 
@@ -16,26 +21,26 @@ use pgwire::messages::PgWireFrontendMessage as Message;
 use crate::client::{Client, Failure, Outcome, ended};
 use crate::problem::{Problem, Severity, code};
 
-/// Where a statement stands.
+/// The position of a statement in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Others come after it.
+    /// Other statements follow.
     Before,
-    /// None do.
+    /// No statement follows.
     Last,
 }
 
-/// Whether there is nothing that an error in a later statement would have to undo.
+/// Returns true if an error in a later statement would have nothing to undo.
 fn only_reads(kind: &StatementKind) -> bool {
     matches!(kind, StatementKind::Query | StatementKind::Explain | StatementKind::Show(_))
 }
 
 impl Client {
-    /// Begins a transaction for a statement that others come after.
+    /// Begins a transaction for a statement that others follow.
     pub async fn begin_block(&mut self, kind: &StatementKind, place: Place) -> Outcome<()> {
         let is_needed = place == Place::Before && !only_reads(kind) && !matches!(kind, StatementKind::Begin { .. });
         if is_needed && self.session.transaction() == TransactionState::None {
-            // Who waits to run something must not be in anybody's way meanwhile.
+            // A client that waits for a place must not hold up others meanwhile.
             self.enter().await?;
             self.session.begin();
             self.is_block = true;
@@ -43,7 +48,7 @@ impl Client {
         Ok(())
     }
 
-    /// The place of a statement of the extended protocol that is about to run.
+    /// Returns the position of a statement of the extended protocol that is about to run.
     pub async fn place(&mut self, kind: &StatementKind) -> Outcome<Place> {
         if only_reads(kind) || self.session.transaction() != TransactionState::None {
             return Ok(Place::Last);
@@ -60,7 +65,8 @@ impl Client {
         }
     }
 
-    /// Whether a `BEGIN` has nothing left to do: there is a transaction, which is the client's own from now on.
+    /// Returns true if a `BEGIN` has nothing left to do: there is a transaction, which becomes the
+    /// client's own.
     pub fn is_begun(&mut self, kind: &StatementKind) -> Outcome<bool> {
         let StatementKind::Begin { is_immediate, is_read_only } = *kind else { return Ok(false) };
         if self.session.transaction() != TransactionState::Open {
@@ -85,11 +91,12 @@ impl Client {
         }
     }
 
-    /// Commits what was begun here, if that is still going on.
+    /// Commits the implicit transaction, if it is still open.
     pub async fn end_block(&mut self) -> Outcome<()> {
         if self.is_block && self.session.transaction() != TransactionState::None {
             let session = Arc::clone(&self.session);
-            // If it fails, or is cancelled before it begins, there is still what `fail_block` has to undo.
+            // If the commit fails, or is cancelled before it begins, `fail_block` still has to undo
+            // the transaction.
             self.on_workers(async move { session.sql("COMMIT").await }).await?;
             self.transaction_ended("COMMIT");
         }
@@ -97,7 +104,7 @@ impl Client {
         Ok(())
     }
 
-    /// An error has come: what was begun here is undone, and the client's own transaction has failed.
+    /// Handles an error: undoes an implicit transaction, and marks the client's own as failed.
     pub fn fail_block(&mut self) {
         match std::mem::take(&mut self.is_block) {
             true => {

@@ -1,9 +1,10 @@
-//! One client, once it is logged in: its messages in their order, and what it is told for each.
+//! One client, once it is logged in: its messages in order, and the answer to each.
 //!
-//! - After an error in the extended protocol, messages are skipped until the client asks where things stand (`Sync`).
-//! - An error within a transaction has it fail, wherever it comes from: also one of the server's own, of which the engine would
-//!   not know.
-//! - Portals end with their transaction: where there is none, at `Sync`.
+//! - After an error in the extended protocol, the server skips messages until the client sends
+//!   `Sync`.
+//! - An error within a transaction makes it fail, regardless of its origin. The server reports its
+//!   own errors to the engine, which would not know of them.
+//! - Portals end with their transaction. Outside of one, they end at `Sync`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::reported::Reported;
 use crate::server::Shared;
 use crate::slots::Seat;
 
-/// Why something was not done.
+/// The reason an operation failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The client is told.
+    /// The client is told of the problem.
     Problem(Problem),
-    /// There is no client to be told.
+    /// The client is gone.
     Gone,
 }
 
@@ -52,10 +53,10 @@ impl From<Gone> for Failure {
     }
 }
 
-/// What comes of what a client asks for.
+/// The result of an operation of a client.
 pub type Outcome<T> = Result<T, Failure>;
 
-/// A client, logged in.
+/// A client that is logged in.
 #[derive(Debug)]
 pub struct Client {
     pub link: Link,
@@ -64,38 +65,40 @@ pub struct Client {
     pub session: Arc<Session>,
     pub shared: Arc<Shared>,
     pub style: Style,
-    /// Parameters that it knows of.
+    /// The parameters that the client was told.
     pub reported: Reported,
-    /// What it has parsed, by name.
+    /// The parsed statements, by name.
     pub statements: HashMap<String, Arc<Statement>>,
-    /// What it has bound, by name.
+    /// The portals, by name.
     pub portals: HashMap<String, Portal>,
-    /// The threads of its statements, and with them a place among those that run, while one does.
+    /// The executor of the client's statements, and with it a place among the running ones, while a
+    /// statement runs.
     pub place: Option<Executor>,
-    /// Its transaction is one of several statements, which it has not begun itself.
+    /// True if the transaction is an implicit one of several statements, which the client has not
+    /// begun itself.
     pub is_block: bool,
-    /// An error has come, and no `Sync` since.
+    /// True after an error, until the next `Sync`.
     pub is_skipping: bool,
-    /// The log tells of its end.
+    /// Logs the end of the connection when dropped.
     pub _visit: Visit,
-    /// Until it is gone others find it.
+    /// The registration, by which other clients find this one.
     pub registered: Registered,
-    /// Free when everything else of it is gone.
+    /// The seat. Declared last, so that it is freed after everything else.
     pub _seat: Seat,
 }
 
-/// Whether a connection goes on.
+/// True if a connection continues.
 enum Flow {
     On,
     End,
 }
 
 impl Client {
-    /// Serves it until it goes, or has to.
+    /// Serves the client until it disconnects or has to end.
     pub async fn serve(mut self) {
         self.link.put_ready(self.status());
         let ended = self.serve_all().await;
-        // Before anybody waits for a slow client to read its last words.
+        // Released before the wait for a slow client to read its last messages.
         self.portals.clear();
         self.place = None;
         if let Err(Failure::Problem(problem)) = ended {
@@ -124,7 +127,8 @@ impl Client {
             };
             let Some(Received { message, room }) = received else { return Err(Failure::Gone) };
             let message = message?;
-            // Those that are short make way for the next, which they may want to look at.
+            // An `Execute` message releases its reservation early, because its statement may have
+            // to peek at the next message.
             let _room = room.filter(|_| !matches!(message, Message::Execute(_)));
             if let Flow::End = self.answer(message).await? {
                 return Ok(());
@@ -132,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Deals with a message. An error is one that ends the connection.
+    /// Handles a message. Returns only errors that end the connection.
     async fn answer(&mut self, message: Message) -> Outcome<Flow> {
         let is_extended = message.is_extended_query();
         match message {
@@ -143,7 +147,7 @@ impl Client {
                 return Ok(Flow::On);
             }
             _ if self.is_skipping => return Ok(Flow::On),
-            // What is left of a COPY that has failed.
+            // The rest of a COPY that has failed.
             Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => return Ok(Flow::On),
             _ => {}
         }
@@ -180,7 +184,7 @@ impl Client {
         }
     }
 
-    /// The client is told of an error, and its transaction.
+    /// Reports an error to the client, and fails its transaction.
     fn failed(&mut self, problem: Problem) {
         Counters::count(&self.shared.counters.errors, 1);
         self.fail_block();
@@ -189,13 +193,14 @@ impl Client {
         self.leave();
     }
 
-    /// The session's statement before another one begins, for [`noted`](Self::noted); none if nobody is told of any.
+    /// Returns the session's statement before another one begins, for [`noted`](Self::noted).
+    /// Returns `None` if nothing observes statements.
     pub fn last_statement(&self) -> Option<Arc<Query>> {
         self.shared.witness.is_any().then(|| self.session.query())
     }
 
-    /// Tells of a statement that has failed although there was none: the session's is still the one that was there `before`. Of
-    /// all others the engine tells.
+    /// Reports a statement that failed before it began: the session's statement is still the one
+    /// that was there `before`. The engine reports all others.
     pub fn noted<T>(&self, text: &str, before: Option<Arc<Query>>, outcome: Outcome<T>) -> Outcome<T> {
         if let (Err(Failure::Problem(problem)), Some(before)) = (&outcome, before)
             && Arc::ptr_eq(&before, &self.session.query())
@@ -219,7 +224,7 @@ impl Client {
         Ok(())
     }
 
-    /// What it says when the next statement may come.
+    /// Completes a statement: sends changed parameters and `ReadyForQuery`.
     pub fn ready(&mut self) {
         self.reported.put_changed(&self.session, &mut self.link);
         self.style.zone = self.reported.zone();
@@ -230,7 +235,7 @@ impl Client {
         self.link.put_ready(self.status());
     }
 
-    /// Gives the place back if nothing runs any more.
+    /// Releases the place if no portal is running.
     pub fn leave(&mut self) {
         if !self.portals.values().any(Portal::is_running) {
             self.place = None;
@@ -245,14 +250,14 @@ impl Client {
         }
     }
 
-    /// Says what the statement has to say beside its outcome.
+    /// Sends the notices of the statement.
     pub fn notices(&mut self) {
         for notice in self.session.query().notices() {
             self.link.put_notice(Problem::new(Severity::Notice, code::SUCCESS, notice));
         }
     }
 
-    /// Refuses what cannot be done in a transaction that has failed.
+    /// Refuses statements other than an end in a transaction that has failed.
     pub fn refuse_failed(&self, prepared: &Prepared) -> Result<(), Problem> {
         match self.session.transaction() {
             TransactionState::Failed if *prepared.kind() != StatementKind::End => Err(Problem::in_failed_transaction()),
@@ -261,7 +266,7 @@ impl Client {
     }
 }
 
-/// What it comes to that a statement was ended.
+/// Returns the failure of a statement that was ended.
 pub fn ended(reason: Reason) -> Failure {
     match reason {
         Reason::Gone => Failure::Gone,

@@ -1,5 +1,4 @@
-//! The connections that there are: by their numbers, for those who want to cancel what one of them does, and for whoever wants to
-//! know what they do.
+//! The open connections by number, for cancellation and for the activity view.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -12,14 +11,14 @@ use pgwire::messages::startup::SecretKey;
 
 use crate::interrupt::{Interrupt, Reason};
 
-/// What is known of a connection.
+/// An open connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its number, which clients take for that of a process.
+    /// The number that clients take for a process id.
     pub number: i32,
     secret: SecretKey,
     pub user: String,
-    /// The database's name, as the client calls it.
+    /// The database name, as the client spells it.
     pub database: String,
     pub address: SocketAddr,
     pub since: SystemTime,
@@ -28,13 +27,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The rights of its user.
+    /// Returns the rights of the user.
     pub fn rights(&self) -> Rights {
         self.session.rights()
     }
 }
 
-/// All of them.
+/// All open connections.
 #[derive(Debug, Default)]
 pub struct Connections {
     last: AtomicI32,
@@ -47,21 +46,21 @@ struct Open {
     by_session: HashMap<u64, Arc<Connection>>,
 }
 
-/// One of them, for as long as it is there.
+/// A registered connection. Dropping it removes the registration.
 #[derive(Debug)]
 pub struct Registered {
     pub connection: Arc<Connection>,
     all: Arc<Connections>,
 }
 
-/// What came of a request to cancel a statement.
+/// The result of a request to cancel a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is told to end.
+    /// The statement was told to end.
     Told,
-    /// It is somebody else's.
+    /// The statement belongs to another user.
     Denied,
-    /// No client's statement of this number runs.
+    /// No client statement with this number is running.
     NotRunning,
 }
 
@@ -70,7 +69,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that no other connection has.
+    /// Returns a number that no other connection has.
     pub fn number(&self) -> i32 {
         loop {
             let number = self.last.fetch_add(1, Relaxed).wrapping_add(1);
@@ -81,7 +80,7 @@ impl Connections {
         }
     }
 
-    /// One begins.
+    /// Registers a connection.
     pub fn register(
         self: &Arc<Self>,
         client: ClientFacts,
@@ -101,12 +100,13 @@ impl Connections {
         Registered { connection, all: Arc::clone(self) }
     }
 
-    /// The one that a session is of, if it is there yet, and still.
+    /// Returns the connection of a session, if it is registered.
     pub fn of_session(&self, session: u64) -> Option<Arc<Connection>> {
         self.open().by_session.get(&session).cloned()
     }
 
-    /// Somebody wants to cancel what one of them does. Whether they know its secret is nothing that they are told.
+    /// Cancels the statement of a connection if the secret matches. The requester learns nothing
+    /// about the outcome.
     pub fn cancel(&self, number: i32, secret: &SecretKey) {
         let connection =
             self.open().by_number.get(&number).filter(|connection| connection.secret.eq_value(secret)).cloned();
@@ -115,7 +115,7 @@ impl Connections {
         }
     }
 
-    /// Cancels a statement by its number, if `may` says so of the connection that runs it.
+    /// Cancels a statement by its number, if `may` permits it for the connection that runs it.
     pub fn cancel_statement(&self, query: u64, may: impl Fn(&Connection) -> bool) -> Cancelled {
         let runs = |connection: &&Arc<Connection>| {
             let last = connection.session.query();
@@ -129,7 +129,7 @@ impl Connections {
         Cancelled::Told
     }
 
-    /// All of them have to end.
+    /// Interrupts all connections.
     pub fn raise(&self, reason: Reason) {
         self.open().by_number.values().for_each(|connection| connection.interrupt.raise(reason));
     }
@@ -158,7 +158,7 @@ impl Drop for Registered {
         let mut open = self.all.open();
         let last =
             (open.by_number.remove(&self.connection.number), open.by_session.remove(&self.connection.session.id()));
-        // Sessions end where nobody waits for a lock.
+        // Sessions end outside of the lock.
         drop(open);
         drop(last);
     }

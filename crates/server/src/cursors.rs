@@ -1,13 +1,14 @@
-//! Cursors by SQL: `DECLARE`, `FETCH`, `MOVE`, `CLOSE`. As in PostgreSQL, a cursor is a portal by its name; these go forward.
+//! SQL cursors: `DECLARE`, `FETCH`, `MOVE`, `CLOSE`. As in PostgreSQL, a cursor is a portal by its
+//! name. Cursors only move forward.
 //!
 //! ```text
 //! DECLARE name [ASENSITIVE | INSENSITIVE] [NO SCROLL] CURSOR [WITH | WITHOUT HOLD] FOR query
-//! FETCH [NEXT | n | ALL | FORWARD [n | ALL]] [FROM | IN] name        and MOVE, which skips the rows
+//! FETCH [NEXT | n | ALL | FORWARD [n | ALL]] [FROM | IN] name     and MOVE, which skips the rows
 //! CLOSE name | ALL
 //! ```
-//! A cursor is over the rows as they were when it was declared, and ends with its transaction. One `WITH HOLD` goes on when that
-//! commits, and keeps nobody from running anything while nothing is fetched from it. What is undone, also by ROLLBACK TO, takes all
-//! cursors of the transaction with it.
+//! A cursor reads the rows as of its declaration, and ends with its transaction. One `WITH HOLD`
+//! continues after the commit, and holds no place while nothing is fetched from it. A rollback,
+//! also by `ROLLBACK TO`, ends all cursors of the transaction.
 
 use std::str::CharIndices;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use crate::extended::{Portal, Statement};
 use crate::problem::{Problem, code};
 use crate::run::Sent;
 
-/// A statement about a cursor.
+/// A cursor statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cursor {
     Declare(Declare),
     Fetch(Fetch),
-    /// None: all of them.
+    /// `None` means all cursors.
     Close(Option<String>),
 }
 
@@ -35,24 +36,24 @@ pub enum Cursor {
 pub struct Declare {
     pub name: String,
     pub is_held: bool,
-    /// Where the query begins in the statement.
+    /// The offset of the query in the statement.
     query: usize,
 }
 
-/// `FETCH`, or `MOVE`.
+/// `FETCH` or `MOVE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     pub name: String,
-    /// None: all that are left.
+    /// The maximum number of rows; `None` means all that are left.
     most: Option<u64>,
     is_move: bool,
 }
 
 impl Cursor {
-    /// Of a statement, if it is one of these.
+    /// Parses a cursor statement. Returns `None` if the text is another kind of statement.
     ///
     /// # Errors
-    /// It is, and not as it should be.
+    /// Fails if the text is a malformed cursor statement.
     pub fn parse(text: &str) -> Result<Option<Self>, Problem> {
         let mut words = Words::new(text);
         let first = words.next().unwrap_or_default();
@@ -72,14 +73,14 @@ impl Cursor {
 }
 
 impl Fetch {
-    /// Whether rows come of it.
+    /// Returns true if the statement returns rows.
     pub fn has_rows(&self) -> bool {
         !self.is_move
     }
 }
 
 impl Declare {
-    /// The query's text.
+    /// Returns the text of the query.
     pub fn query<'a>(&self, text: &'a str) -> &'a str {
         &text[self.query..]
     }
@@ -117,7 +118,7 @@ fn fetch(words: &mut Words<'_>, is_move: bool) -> Result<Cursor, Problem> {
     let mut most = Some(1);
     let mut peeked = words.clone();
     let word = peeked.next().unwrap_or_default().to_uppercase();
-    // A cursor may be called like one of these: then nothing comes behind it.
+    // A cursor may have the name of one of these keywords. Then nothing follows it.
     if peeked.clone().next().is_some() {
         let count = |word: &str| match word {
             "ALL" => Some(None),
@@ -163,7 +164,8 @@ fn no_cursor(name: &str) -> Problem {
     Problem::error(code::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
-/// Words of a statement: names, in quotes or without, numbers with their sign, and anything else one character at a time.
+/// The words of a statement: names, quoted or not, numbers with their sign, and anything else one
+/// character at a time.
 #[derive(Clone, Debug)]
 struct Words<'a> {
     text: &'a str,
@@ -179,7 +181,7 @@ impl<'a> Words<'a> {
         self.chars.offset()
     }
 
-    /// The next name, as names are compared.
+    /// Returns the next name, in the form in which names are compared.
     fn name(&mut self) -> Result<String, Problem> {
         let word = self.next().unwrap_or_default();
         match word.strip_prefix('"') {
@@ -207,7 +209,7 @@ impl<'a> Iterator for Words<'a> {
         let (start, first) = self.chars.find(|(_, c)| !c.is_whitespace())?;
         let is_of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
         if first == '"' {
-            // Two quotes within are one.
+            // Two quotes within stand for one.
             while let Some((_, c)) = self.chars.next() {
                 let mut next = self.chars.clone();
                 match (c, next.next()) {
@@ -226,7 +228,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl Client {
-    /// Carries out a statement of the simple protocol; what the client is told when it is done.
+    /// Executes a cursor statement of the simple protocol, and returns its command tag.
     pub async fn cursor(&mut self, cursor: &Cursor, text: &str, place: Place) -> Outcome<String> {
         match cursor {
             Cursor::Declare(declare) => {
@@ -248,7 +250,7 @@ impl Client {
         }
     }
 
-    /// The query of a cursor that is declared.
+    /// Parses the query of a declared cursor.
     pub fn declared(&self, declare: &Declare, text: &str) -> Outcome<Prepared> {
         let query = declare.query(text);
         let prepared = self.session.parse(query).map_err(|e| {
@@ -261,7 +263,8 @@ impl Client {
         }
     }
 
-    /// Makes a portal of a cursor's name. Its query begins now: its rows are those that there are.
+    /// Creates a portal under the cursor's name. Its query starts at once, so that it reads the
+    /// current rows.
     pub async fn declare(
         &mut self,
         declare: &Declare,
@@ -288,7 +291,7 @@ impl Client {
     /// Sends rows of a cursor.
     pub async fn fetch_from(&mut self, fetch: &Fetch, formats: &[Format]) -> Outcome<String> {
         self.refuse_in_failed()?;
-        // What goes wrong with it leaves nothing of it.
+        // A failure removes the cursor.
         let mut portal = self.portals.remove(&fetch.name).ok_or_else(|| no_cursor(&fetch.name))?;
         portal.refuse_stopped()?;
         let word = if fetch.is_move { "MOVE" } else { "FETCH" };
@@ -312,7 +315,7 @@ impl Client {
         Ok(format!("{word} {rows}"))
     }
 
-    /// Ends one cursor, or all.
+    /// Closes one cursor, or all.
     pub fn close_cursor(&mut self, name: Option<&str>) -> Outcome<String> {
         self.refuse_in_failed()?;
         match name {
@@ -327,7 +330,8 @@ impl Client {
         }
     }
 
-    /// A transaction has ended, or gone back to a savepoint, with this tag. Cursors that were declared in what was undone are over.
+    /// Handles the end of a transaction, or a rollback to a savepoint, by its tag. Cursors that
+    /// were declared in an undone transaction end.
     pub fn transaction_ended(&mut self, tag: &str) {
         match tag {
             "COMMIT" => self.portals.values_mut().for_each(Portal::is_committed),

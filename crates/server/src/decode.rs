@@ -1,7 +1,7 @@
-//! Values that a client sends for parameters, text or binary, as the engine's.
+//! Decodes parameter values of a client, text or binary, into the engine's.
 //!
-//! A type that PostgreSQL has many writings of, such as a date, goes to the engine as the text that it is: it knows them. What
-//! is checked here is what the engine would take for something else.
+//! A type with many notations in PostgreSQL, such as a date, goes to the engine as text, because
+//! the engine parses them. This module checks only input that the engine would misinterpret.
 
 use bytes::{Buf, BytesMut};
 use onehop_engine::arrow::array::{ArrayRef, AsArray};
@@ -15,10 +15,10 @@ use crate::encode::Format;
 use crate::problem::{Problem, code};
 use onehop_engine::postgres_text::{self as text, Zone};
 
-/// Items that an array may have as a parameter.
+/// The maximum number of items of an array parameter.
 const MOST_ITEMS: usize = 1 << 20;
 
-/// A parameter's value; its number is for what is said about it.
+/// Decodes a parameter's value. `number` identifies it in error messages.
 pub fn value(number: usize, oid: u32, format: Format, bytes: Option<&[u8]>) -> Result<Value, Problem> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     let pg_type = Type::from_oid(oid).unwrap_or(Type::TEXT);
@@ -60,7 +60,7 @@ fn of_text(pg_type: &Type, text: &str) -> Option<Value> {
     })
 }
 
-/// Without the time and the zone that some drivers send along: what is wanted is a date.
+/// Strips the time and the zone that some drivers append to a date.
 fn date_of(text: &str) -> &str {
     let is_date = |text: &str| text.starts_with(|c: char| c.is_ascii_digit()) && text.matches('-').count() == 2;
     match text.split_once([' ', 'T']) {
@@ -69,7 +69,7 @@ fn date_of(text: &str) -> &str {
     }
 }
 
-/// Without the zone: as PostgreSQL, which does not look at one where there is none.
+/// Strips the zone. PostgreSQL ignores it for types without one.
 fn without_zone(time: &str) -> &str {
     time.split(['+', '-', 'Z', 'z']).next().map_or(time, str::trim_end)
 }
@@ -81,7 +81,7 @@ fn timestamp_of(text: &str) -> &str {
     }
 }
 
-/// The value that a text is, by the engine's conversion.
+/// Converts a text by the engine's conversion.
 fn converted(text: &str, data_type: &DataType) -> Option<ArrayRef> {
     let mut parser = ColumnParser::new(data_type, Zone::Utc, 1)?;
     parser.push(text.as_bytes()).ok()?;
@@ -93,7 +93,7 @@ fn integer(text: &str, data_type: &DataType) -> Option<Value> {
     Some(Value::Integer(value.as_primitive::<Int64Type>().value(0)))
 }
 
-/// Digits as they are; with an exponent, the digits that this comes to.
+/// Returns a number's digits, with an exponent applied.
 fn number(text: &str) -> Option<Value> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let (digits, exponent) = match text.split_once(['e', 'E']) {
@@ -116,7 +116,7 @@ fn number(text: &str) -> Option<Value> {
     Some(Value::Decimal(text))
 }
 
-/// The type of an array's items.
+/// Returns the item type of an array.
 fn item_type(pg_type: &Type) -> Option<Type> {
     match pg_type.kind() {
         postgres_types::Kind::Array(item) => Some(item.clone()),
@@ -124,7 +124,7 @@ fn item_type(pg_type: &Type) -> Option<Type> {
     }
 }
 
-/// `{1,2,NULL,"a b"}`
+/// Parses an array such as `{1,2,NULL,"a b"}`.
 fn items(item: &Type, text: &str) -> Option<Vec<Value>> {
     let items = array_items(text, false).filter(|items| items.len() <= MOST_ITEMS)?;
     items.into_iter().map(|text| text.map_or(Some(Value::Null), |text| of_text(item, &text))).collect()
@@ -187,7 +187,7 @@ fn of_binary(pg_type: &Type, bytes: &[u8]) -> Option<Value> {
     }
 }
 
-/// An array of one dimension, or of none.
+/// Decodes an array of one dimension, or an empty one.
 fn list(item: &Type, mut rest: &[u8]) -> Option<Vec<Value>> {
     let word = |rest: &mut &[u8]| (rest.len() >= 4).then(|| rest.get_i32());
     let (dimensions, _, oid) = (word(&mut rest)?, word(&mut rest)?, word(&mut rest)? as u32);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(text(Type::TEXT, " it's "), Some(Value::Text(" it's ".into())));
     }
 
-    /// What pgjdbc sends, and PostgreSQL takes.
+    /// pgjdbc sends these, and PostgreSQL accepts them.
     #[test]
     fn zones_say_nothing_where_there_is_none() {
         let temporal = |what, text: &str| Some(Value::Temporal(what, text.into()));

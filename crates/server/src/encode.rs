@@ -1,7 +1,8 @@
-//! Arrow's columns as values of PostgreSQL's protocol, text or binary.
+//! Encodes Arrow columns as values of PostgreSQL's protocol, text or binary.
 //!
-//! A batch is brought into the [`wire_type`](crate::types::wire_type)s that its client was told of, each column at once; then
-//! values are written one by one, each with its length before it, straight into the bytes that are sent.
+//! A batch is converted to the [`wire_type`](crate::types::wire_type)s that its client was told,
+//! one column at a time. Values are then written one by one, each with a length prefix, directly
+//! into the output buffer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,17 +24,17 @@ use crate::binary;
 use crate::types::{pg_type, wire_type};
 use onehop_engine::postgres_text::Zone;
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As SQL has it.
+    /// The SQL text.
     Text,
-    /// As PostgreSQL keeps it.
+    /// PostgreSQL's binary format.
     Binary,
 }
 
 impl Format {
-    /// The number that stands for it.
+    /// Returns the protocol's code of the format.
     pub fn code(self) -> i16 {
         match self {
             Self::Text => 0,
@@ -41,7 +42,7 @@ impl Format {
         }
     }
 
-    /// Of the number.
+    /// Returns the format of a code.
     pub fn of_code(code: i16) -> Option<Self> {
         match code {
             0 => Some(Self::Text),
@@ -51,7 +52,7 @@ impl Format {
     }
 }
 
-/// Brings a batch into types that can be sent: those of the schema that the client knows.
+/// Converts a batch to the wire types of the schema that the client knows.
 pub fn to_wire(batch: &RecordBatch, told: &SchemaRef) -> Result<Vec<ArrayRef>> {
     if batch.num_columns() != told.fields().len() {
         let (has, was) = (batch.num_columns(), told.fields().len());
@@ -64,12 +65,12 @@ pub fn to_wire(batch: &RecordBatch, told: &SchemaRef) -> Result<Vec<ArrayRef>> {
     columns.map(|(column, field)| as_type(column, &wire_type(field.data_type()))).collect()
 }
 
-/// A value that does not fit is an error, not NULL, and not another value.
+/// Converts a column. A value that does not fit is an error, never NULL or another value.
 fn as_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = wire_type(column.data_type());
     match to {
         _ if column.data_type() == to => return Ok(Arc::clone(column)),
-        // A numeric has the digits that its value has, whatever others have.
+        // A numeric keeps the scale of its own value, independent of the announced type.
         DataType::Decimal128(..) | DataType::Decimal256(..) if from.is_decimal() => return cast_to(column, &from),
         DataType::Decimal128(..) | DataType::Decimal256(..) if from.is_integer() => {
             return cast_to(column, &DataType::Decimal128(20, 0));
@@ -121,7 +122,7 @@ enum Values<'a> {
     Interval(&'a IntervalMonthDayNanoArray),
     List(&'a ListArray),
     Null,
-    /// What PostgreSQL has no type for, as a cast to VARCHAR writes it.
+    /// A type that PostgreSQL lacks, in the form of a cast to VARCHAR.
     Other(StringArray),
 }
 
@@ -131,15 +132,15 @@ impl std::fmt::Debug for Values<'_> {
     }
 }
 
-/// How the texts of values look.
+/// The style of values as text.
 #[derive(Clone, Debug, Default)]
 pub struct Style {
-    /// Where timestamps with a time zone are shown.
+    /// The zone in which timestamps with a time zone are shown.
     pub zone: Zone,
 }
 
 impl<'a> Cells<'a> {
-    /// Of a column of a wire type.
+    /// Prepares a column of a wire type.
     pub fn new(column: &'a dyn Array) -> Result<Self> {
         let values = match column.data_type() {
             DataType::Boolean => Values::Boolean(column.as_boolean()),
@@ -167,12 +168,12 @@ impl<'a> Cells<'a> {
         Ok(Self { nulls: column.nulls(), values })
     }
 
-    /// Whether a row's value is NULL.
+    /// Returns true if a row's value is NULL.
     pub fn is_null(&self, row: usize) -> bool {
         matches!(self.values, Values::Null) || self.nulls.is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// Writes a value with its length before it.
+    /// Writes a value with its length prefix.
     pub fn write(&self, row: usize, format: Format, style: &Style, out: &mut BytesMut) -> Result<()> {
         if self.is_null(row) {
             out.put_i32(-1);
@@ -190,7 +191,7 @@ impl<'a> Cells<'a> {
         Ok(())
     }
 
-    /// Writes a value that is not NULL, as text.
+    /// Writes a non-NULL value as text.
     pub fn write_text(&self, row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
         match &self.values {
             Values::Boolean(values) => out.put_u8(if values.value(row) { b't' } else { b'f' }),
@@ -260,7 +261,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// A message of this kind, whose bytes `write` puts: all of it, or nothing.
+/// Writes a message of a kind, with the body that `write` appends. On an error nothing is appended.
 pub fn put_message(kind: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<()>) -> Result<()> {
     let start = out.len();
     out.put_u8(kind);
@@ -273,7 +274,7 @@ pub fn put_message(kind: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMu
     length.map(drop)
 }
 
-/// A row's values, behind one another.
+/// Writes a row's values as one message.
 pub fn put_row(cells: &[Cells<'_>], formats: &[Format], row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
     put_message(b'D', out, |out| {
         out.put_i16(i16::try_from(formats.len()).map_err(|_| too_many_columns())?);
@@ -281,13 +282,13 @@ pub fn put_row(cells: &[Cells<'_>], formats: &[Format], row: usize, style: &Styl
     })
 }
 
-/// The same, all in one format, with no message around them.
+/// Writes a row's values in one format, without a message around them.
 pub fn put_fields(cells: &[Cells<'_>], format: Format, row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
     out.put_i16(i16::try_from(cells.len()).map_err(|_| too_many_columns())?);
     cells.iter().try_for_each(|cells| cells.write(row, format, style, out))
 }
 
-/// Some of the rows of a batch.
+/// Writes a range of the rows of a batch.
 pub fn put_rows(
     columns: &[ArrayRef],
     formats: &[Format],
@@ -299,7 +300,7 @@ pub fn put_rows(
     rows.into_iter().try_for_each(|row| put_row(&cells, formats, row, style, out))
 }
 
-/// The number of PostgreSQL's type of a list's items.
+/// Returns the OID of a list's item type.
 pub fn item_oid(items: &dyn Array) -> u32 {
     pg_type(items.data_type()).oid()
 }
@@ -316,7 +317,7 @@ fn out_of_range() -> Error {
     Error::new(ErrorKind::Data, "a date or time is out of the range that PostgreSQL has")
         .with_hint("ask for it as text: CAST(x AS VARCHAR)")
 }
-/// A value within an array's braces, in quotes where it would be read as something else.
+/// Writes a value within an array's braces, quoted if it would be misread otherwise.
 fn put_item(item: &[u8], out: &mut BytesMut) {
     let is_special = |byte: &u8| matches!(byte, b'{' | b'}' | b',' | b'"' | b'\\') || byte.is_ascii_whitespace();
     if !item.is_empty() && !item.iter().any(is_special) && !item.eq_ignore_ascii_case(b"null") {

@@ -1,9 +1,11 @@
-//! The extended protocol: statements that are parsed, values that are bound to them, portals that rows are fetched from.
+//! The extended protocol: parsed statements, values bound to them, and portals that rows are
+//! fetched from.
 //!
-//! - What a statement takes and gives is found out when it is parsed, if it takes or gives anything. The columns that a client has
-//!   been told of are those that it gets, whatever values it binds.
-//! - A portal runs when it is first executed. With a limit of rows it waits for the next `Execute`, and its query with it. If that
-//!   is stopped meanwhile, as for memory, its rows go at once, and the next `Execute` hears why.
+//! - A statement that has parameters or returns rows is analyzed when it is parsed. The columns
+//!   that a client was told are the columns it gets, regardless of the values it binds.
+//! - A portal runs when it is first executed. With a row limit it waits for the next `Execute`, and
+//!   its query with it. If the query is stopped meanwhile, for example for memory, its rows are
+//!   freed at once, and the next `Execute` returns the reason.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -30,21 +32,21 @@ use crate::run::{Running, Sent, tag};
 use crate::simple::name;
 use crate::types;
 
-/// Statements that a client may have parsed at once, and portals that it may have.
+/// The maximum numbers of parsed statements and of portals of a client.
 const MOST_NAMES: usize = 10_000;
 
 /// A parsed statement.
 #[derive(Debug)]
 pub struct Statement {
     what: What,
-    /// Types of the first parameters as the client gives them, by number.
+    /// The type OIDs of the first parameters, as the client gives them.
     declared: Vec<u32>,
     described: OnceCell<Described>,
 }
 
 #[derive(Debug)]
 enum What {
-    /// Nothing but blanks and comments.
+    /// Only blanks and comments.
     Empty,
     Copy(ClientCopy),
     Cursor(Cursor),
@@ -53,24 +55,24 @@ enum What {
     Sql(Arc<Prepared>),
 }
 
-/// A statement with values, and how far it is.
+/// A statement with values, and its progress.
 #[derive(Debug)]
 pub struct Portal {
     statement: Arc<Statement>,
     values: Vec<Value>,
-    /// For the columns: none, one for all, or each.
+    /// The formats of the columns: none, one for all, or one for each.
     formats: Vec<Format>,
     state: State,
     made_by: MadeBy,
 }
 
-/// How a portal came to be, which says when it ends.
+/// The origin of a portal, which determines its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MadeBy {
     Bind,
     Declare {
         is_held: bool,
-        /// By the transaction that goes on.
+        /// True if the current transaction declared it.
         is_new: bool,
     },
 }
@@ -79,18 +81,18 @@ enum MadeBy {
 enum State {
     Bound,
     Running(Box<Running>),
-    /// Its query was stopped between two fetches.
+    /// The query was stopped between two fetches.
     Stopped(Box<Error>),
     Done,
 }
 
 impl Statement {
-    /// Of a cursor's query.
+    /// Creates the statement of a cursor's query.
     pub fn of_query(prepared: Arc<Prepared>) -> Self {
         Self { what: What::Sql(prepared), declared: Vec::new(), described: OnceCell::new() }
     }
 
-    /// Whether it is looked at before values are bound to it.
+    /// Returns true if the statement is analyzed before values are bound to it.
     fn is_analyzed(&self) -> bool {
         match &self.what {
             What::Sql(prepared) | What::Declare(_, prepared) => {
@@ -101,7 +103,7 @@ impl Statement {
         }
     }
 
-    /// As far as it is known.
+    /// Returns the text, or a keyword for it.
     fn text(&self) -> &str {
         match &self.what {
             What::Empty => "",
@@ -114,45 +116,46 @@ impl Statement {
 }
 
 impl Portal {
-    /// A cursor.
+    /// Creates a cursor.
     pub fn of_cursor(statement: Arc<Statement>, values: Vec<Value>, is_held: bool, is_new: bool) -> Self {
         let made_by = MadeBy::Declare { is_held, is_new };
         Self { statement, values, formats: Vec::new(), state: State::Bound, made_by }
     }
 
-    /// Whether a query waits in it that needs a place. One that outlives its transaction may wait for long.
+    /// Returns true if the portal has a waiting query that needs a place. A held cursor may wait
+    /// for long, and needs none.
     pub fn is_running(&self) -> bool {
         matches!(self.state, State::Running(_)) && !self.is_held()
     }
 
-    /// Whether it outlives its transaction.
+    /// Returns true if the portal outlives its transaction.
     pub fn is_held(&self) -> bool {
         matches!(self.made_by, MadeBy::Declare { is_held: true, .. })
     }
 
-    /// Whether it goes on where there is no transaction.
+    /// Returns true if the portal continues outside of a transaction.
     pub fn outlives(&self) -> bool {
         self.made_by == MadeBy::Declare { is_held: true, is_new: false }
     }
 
-    /// Whether it is a cursor of the transaction that goes on.
+    /// Returns true if the current transaction declared the portal.
     pub fn is_new(&self) -> bool {
         matches!(self.made_by, MadeBy::Declare { is_new: true, .. })
     }
 
-    /// Its transaction has committed.
+    /// Marks the portal's transaction as committed.
     pub fn is_committed(&mut self) {
         if let MadeBy::Declare { is_new, .. } = &mut self.made_by {
             *is_new = false;
         }
     }
 
-    /// Whether it was declared.
+    /// Returns true if the portal is a cursor.
     pub fn is_cursor(&self) -> bool {
         self.made_by != MadeBy::Bind
     }
 
-    /// Its query, once it has begun, until it is over.
+    /// Returns the query, while it is running.
     pub fn running(&mut self) -> Option<&mut Running> {
         match &mut self.state {
             State::Running(running) => Some(running),
@@ -160,17 +163,17 @@ impl Portal {
         }
     }
 
-    /// All of its rows have been sent.
+    /// Marks the portal as complete.
     pub fn is_over(&mut self) {
         self.state = State::Done;
     }
 
-    /// Its query was stopped: what it has goes now.
+    /// Stops the query and frees its rows.
     pub fn stop(&mut self, error: Error) {
         self.state = State::Stopped(Box::new(error));
     }
 
-    /// Refuses one whose query was stopped.
+    /// Fails if the query was stopped.
     pub fn refuse_stopped(&mut self) -> Outcome<()> {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Stopped(error) => Err((*error).into()),
@@ -182,7 +185,8 @@ impl Portal {
     }
 }
 
-/// Waits until the query of a portal is stopped between two fetches; the portal's name, and why.
+/// Waits until the query of a portal is stopped between two fetches. Returns the portal's name and
+/// the reason.
 pub async fn stopped(portals: &HashMap<String, Portal>) -> (String, Error) {
     let waiting = portals.iter().filter_map(|(name, portal)| match &portal.state {
         State::Running(running) => {
@@ -199,7 +203,7 @@ pub async fn stopped(portals: &HashMap<String, Portal>) -> (String, Error) {
 }
 
 impl Client {
-    /// `Parse`.
+    /// Handles `Parse`.
     pub async fn parse(&mut self, mut parse: Parse) -> Outcome<()> {
         let (text, last) = (std::mem::take(&mut parse.query), self.last_statement());
         let parsed = self.parse_as(&text, parse).await;
@@ -237,7 +241,8 @@ impl Client {
             What::Sql(prepared)
         };
         let statement = Arc::new(Statement { what, declared: parse.type_oids, described: OnceCell::new() });
-        // What is wrong with it is told now, where clients expect it; what it gives will be asked for, or needed.
+        // Reports errors of the statement now, as clients expect. Its columns will be asked for, or
+        // needed.
         if statement.is_analyzed() {
             self.described(&statement).await?;
         }
@@ -262,7 +267,7 @@ impl Client {
         })
     }
 
-    /// What it takes and gives.
+    /// Returns the parameters and columns of a statement.
     async fn described(&self, statement: &Arc<Statement>) -> Outcome<Described> {
         let prepared = match &statement.what {
             What::Sql(prepared) | What::Declare(_, prepared) => Arc::clone(prepared),
@@ -284,7 +289,7 @@ impl Client {
         described.await.cloned()
     }
 
-    /// `Bind`.
+    /// Handles `Bind`.
     pub async fn bind(&mut self, bind: Bind) -> Outcome<()> {
         let statement = self.statement(bind.statement_name.as_deref().unwrap_or_default())?;
         let last = self.last_statement();
@@ -329,7 +334,7 @@ impl Client {
         Ok(())
     }
 
-    /// `Describe`.
+    /// Handles `Describe`.
     pub async fn describe(&mut self, describe: Describe) -> Outcome<()> {
         let name = describe.name.unwrap_or_default();
         match describe.target_type {
@@ -354,7 +359,7 @@ impl Client {
         }
     }
 
-    /// What a client that asks is told that it takes and gives.
+    /// Returns the parameters and columns that a client is told.
     async fn told(&self, statement: &Arc<Statement>) -> Outcome<Described> {
         let last = self.last_statement();
         let described = match &statement.what {
@@ -370,19 +375,19 @@ impl Client {
         self.noted(statement.text(), last, described)
     }
 
-    /// The columns of a cursor, or of another portal.
+    /// Returns the columns of a cursor, or of another portal.
     pub async fn cursor_columns(&self, name: &str) -> Outcome<SchemaRef> {
         let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
         let described = self.described(&portal.statement).await?;
         described.columns.ok_or_else(|| no_portal(name).into())
     }
 
-    /// Refuses one more.
+    /// Fails if the client has the maximum number of portals.
     pub fn refuse_more_portals(&self) -> Result<(), Problem> {
         refuse_more(self.portals.len(), "portals")
     }
 
-    /// Has the query of a cursor begin.
+    /// Starts the query of a cursor.
     pub async fn start(&mut self, portal: &mut Portal) -> Outcome<()> {
         let statement = Arc::clone(&portal.statement);
         let (State::Bound, What::Sql(prepared)) = (&portal.state, &statement.what) else { return self.enter().await };
@@ -406,17 +411,17 @@ impl Client {
         Ok(())
     }
 
-    /// `Execute`.
+    /// Handles `Execute`.
     pub async fn execute(&mut self, execute: Execute) -> Outcome<()> {
         let name = execute.name.unwrap_or_default();
         let most = u64::try_from(execute.max_rows).ok().filter(|most| *most > 0);
-        // What goes wrong with it leaves nothing of it.
+        // A failure removes the portal.
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let (is_new, last) = (matches!(portal.state, State::Bound), self.last_statement());
         let fetched = self.fetch(&mut portal, most).await;
         match is_new {
             true => self.noted(portal.statement.text(), last, fetched)?,
-            // The engine has had it since it was executed first.
+            // The engine has reported it since its first execution.
             false => fetched?,
         }
         self.portals.insert(name, portal);
@@ -500,7 +505,7 @@ impl Client {
                     Problem::error(code::NOT_IN_STATE, "the portal has been run, and cannot be run again").into()
                 );
             }
-            // It has been at its end before.
+            // The portal was already at its end.
             self.link.put_tag(tag(name(kind), Some(0)));
             return Ok(());
         };
@@ -517,7 +522,7 @@ impl Client {
         Ok(())
     }
 
-    /// `Close`. What is not there is closed as well.
+    /// Handles `Close`. Closing a missing statement or portal succeeds.
     pub fn close(&mut self, close: &Close) -> Outcome<()> {
         let name = close.name.as_deref().unwrap_or_default();
         match close.target_type {
@@ -533,10 +538,11 @@ impl Client {
     }
 }
 
-/// The columns that the client knows, if rows have these.
+/// Returns the columns that the client knows, if the rows match them.
 ///
-/// Values of parameters may make a number of another type of a column, which is sent as the type that it was told. Nothing else may be
-/// another than it was when the statement was parsed: its tables may have been made anew since.
+/// Parameter values may change the numeric type of a column, which is still sent as the announced
+/// type. Any other difference from the parsed statement is an error: its tables may have been
+/// recreated since.
 fn told(statement: &Statement, prepared: &Prepared, rows: &Rows) -> Result<SchemaRef, Problem> {
     let columns = prepared.named(rows.schema());
     let Some(told) = statement.described.get().and_then(|described| described.columns.clone()) else {
@@ -555,7 +561,7 @@ fn told(statement: &Statement, prepared: &Prepared, rows: &Rows) -> Result<Schem
     }
 }
 
-/// The number of a parameter's type.
+/// Returns the OID of a parameter's type.
 fn oid(statement: &Statement, described: &Described, at: usize) -> u32 {
     let declared = statement.declared.get(at).copied().unwrap_or(0);
     types::parameter(declared, described.parameters.get(at).and_then(Option::as_ref))
@@ -569,7 +575,8 @@ fn formats(codes: &[i16]) -> Result<Vec<Format>, Problem> {
     codes.iter().map(format).collect()
 }
 
-/// One for each: text if none is given, the one that is given for all, or those that are given.
+/// Returns one format for each: text if none is given, the single given one for all, or the given
+/// ones.
 pub fn spread(formats: Vec<Format>, count: usize, what: &str) -> Result<Vec<Format>, Problem> {
     match formats.as_slice() {
         [] => Ok(vec![Format::Text; count]),
@@ -594,7 +601,7 @@ fn refuse_more(count: usize, what: &str) -> Result<(), Problem> {
     Err(Problem::error(code::LIMIT_EXCEEDED, message).with_hint("close those that are not needed any more"))
 }
 
-/// One column of texts.
+/// Returns a schema with one string column.
 pub fn one_text(name: &str) -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8View, true)]))
 }

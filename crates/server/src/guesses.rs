@@ -1,4 +1,4 @@
-//! A limit on how many wrong passwords are judged, by the user's name and by the address.
+//! A limit on the number of wrong passwords that are judged, by the user's name and by the address.
 //!
 //! **A counter** rises by one with each guess and falls by one per interval. A guess waits while
 //! its counter is high:
@@ -11,26 +11,26 @@
 //! peak and one for each interval in it. The guide has these numbers.
 //!
 //! **A guess is paid before it is judged.** [`Guesses::take`] raises the counters, and
-//! [`Guess::right`] takes that back once the password was right. Any other end, such as a client
-//! that goes, leaves the guess paid. Concurrent exchanges therefore get no more verdicts than one
-//! after the other, and an exchange that waits for its client holds nothing.
+//! [`Guess::right`] takes that back if the password was right. Any other end, such as a client that
+//! disconnects, leaves the guess paid. Concurrent exchanges therefore get no more verdicts than
+//! sequential ones, and an exchange that waits for its client holds nothing.
 //!
-//! **Two ways to pay.** The shared counters are those of the name and of the address. While they
-//! have nothing left, a pair of a name and an address that has logged in of late pays from a
-//! counter of its own, so that guesses from elsewhere do not lock a user out. All guesses of the
+//! **Two sources of payment.** The shared counters are those of the name and of the address. While
+//! they are exhausted, a pair of a name and an address that has logged in recently pays from a
+//! counter of its own. Guesses from elsewhere therefore do not lock a user out. All guesses of the
 //! pair count there, however they are paid. A wrong guess that only this counter has paid is
-//! answered like one that was refused ([`Guess::refusal`]), so that the answer does not tell which
-//! names log in from an address.
+//! answered like a refused one ([`Guess::refusal`]), so that the answer does not reveal which names
+//! log in from an address.
 //!
-//! **Right passwords** clear what failed before them for the same name at the same address, at most
-//! once per [`FORGIVEN_EVERY`]: a client that logs in all the time gives a guesser beside it
-//! nothing.
+//! **Right passwords** clear earlier failures of the same name at the same address, at most once
+//! per [`FORGIVEN_EVERY`]. A client that logs in continually gives no advantage to an attacker
+//! beside it.
 //!
 //! **Memory is fixed.** Names and addresses are hashed, by keys of the process, into tables of a
 //! fixed size that keep no names. A collision makes two of them share a counter, which only lowers
-//! the rate. No entry is ever evicted, known and unknown names are treated alike, and to keep
-//! others out an attacker has to fill a large part of a table continually. The pairs of names and
-//! addresses that have logged in are at most [`PAIRS_OF_A_NAME`] for each name.
+//! the rate. No entry is ever evicted, and known and unknown names are treated alike. To keep
+//! others out, an attacker has to fill a large part of a table continually. Each name has at most
+//! [`PAIRS_OF_A_NAME`] pairs with addresses that have logged in.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -38,34 +38,34 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counters in each table.
+/// The number of counters in each table.
 const COUNTERS: usize = 1 << 16;
-/// Pairs that one name has.
+/// The maximum number of pairs of one name.
 const PAIRS_OF_A_NAME: usize = 64;
-/// A pair that has not logged in for so long pays like any other.
+/// The time since its last log-in after which a pair pays like any other.
 const FAMILIAR_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A log-in clears what has failed before it no more often.
+/// The minimum time between two log-ins of a pair that clear earlier failures.
 const FORGIVEN_EVERY: Duration = Duration::from_secs(3600);
 
 /// The rate of an address, for all names together.
 pub const OF_ADDRESS: Rate = Rate { free: 5, interval: Duration::from_secs(60) };
-/// The rate of a name, for all addresses together. The wait is short: for as long, guesses from
-/// elsewhere keep out a user who comes from a new address.
+/// The rate of a name, for all addresses together. The wait is short, because for that long guesses
+/// from elsewhere keep out a user who comes from a new address.
 pub const OF_NAME: Rate = Rate { free: 20, interval: Duration::from_secs(10) };
-/// The rate of a name at an address that it has logged in from of late, besides the other two.
+/// The rate of a name at an address that it has logged in from recently, besides the other two.
 pub const OF_PAIR: Rate = OF_ADDRESS;
 
 /// The guesses that a counter allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Guesses that cost no wait.
+    /// The number of guesses without a wait.
     pub free: u64,
     /// The longest wait, and the time after which a guess is forgotten.
     pub interval: Duration,
 }
 
 impl Rate {
-    /// The wait after so many guesses.
+    /// Returns the wait after `guesses` guesses.
     fn wait(&self, guesses: u64) -> Duration {
         match guesses.checked_sub(self.free) {
             None => Duration::ZERO,
@@ -74,16 +74,16 @@ impl Rate {
     }
 }
 
-/// Guesses of one kind. Times are since the process began to count.
+/// The guesses of one kind. Times count from [`Guesses::new`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
     /// The time at which all of its guesses are forgotten.
     empty_at: Duration,
-    /// The last guess. No two of one counter have the same time.
+    /// The time of the last guess, unique within the counter.
     last: Option<Duration>,
 }
 
-/// A guess that a counter has, and what undoes it.
+/// A guess that a counter has counted, and the data to undo it.
 #[derive(Clone, Copy, Debug)]
 struct Paid {
     at: Duration,
@@ -95,7 +95,7 @@ impl Counter {
         self.empty_at.saturating_sub(now)
     }
 
-    /// The time until the next guess.
+    /// Returns the time until the next guess.
     fn wait(&self, rate: &Rate, now: Duration) -> Duration {
         let guesses = self.debt(now).as_nanos().div_ceil(rate.interval.as_nanos().max(1)) as u64;
         match (rate.wait(guesses), self.last) {
@@ -114,7 +114,7 @@ impl Counter {
 
     fn take_back(&mut self, debt: Duration, paid: Paid) {
         self.forgive(debt);
-        // Another guess may have come meanwhile, whose wait counts.
+        // A later guess may have arrived meanwhile, whose wait counts.
         if self.last == Some(paid.at) {
             self.last = paid.last_before;
         }
@@ -125,7 +125,7 @@ impl Counter {
     }
 }
 
-/// The part of a name's and an address's counters that is of both.
+/// The part of a name's and an address's counters that their pair contributed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     /// The hash of the pair.
@@ -151,12 +151,12 @@ struct State {
     pairs: HashMap<String, Vec<Pair>>,
 }
 
-/// The addresses that count as one: one of IPv4, or the /64 that a subscriber of IPv6 has.
+/// The addresses that count as one: a single IPv4 address, or the /64 of an IPv6 subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(IpAddr);
 
 impl Network {
-    /// The network of an address. IPv4 within IPv6 is IPv4.
+    /// Returns the network of an address. IPv4 within IPv6 is IPv4.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()),
@@ -173,14 +173,14 @@ pub struct Guesses {
     state: Mutex<State>,
 }
 
-/// No guess is to be had.
+/// A guess is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Until there is one.
+    /// The time until the next guess is accepted.
     pub wait: Duration,
 }
 
-/// A guess that is paid. Unless it turns out to be right, it stays so.
+/// A guess that is paid. It stays paid unless it turns out to be right.
 #[derive(Debug)]
 #[must_use]
 pub struct Guess<'a> {
@@ -193,9 +193,9 @@ pub struct Guess<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Payment {
-    /// From the name's and the address's counters; `own` if the pair has one.
+    /// Paid from the name's and the address's counters; `own` if the pair has a counter.
     Shared { name: Paid, address: Paid, own: Option<Paid> },
-    /// From the pair's own counter alone; `address` if the address paid for trying.
+    /// Paid from the pair's own counter alone; `address` if the address paid for the attempt.
     Own { own: Paid, address: Option<Paid>, wait: Duration },
 }
 
@@ -215,7 +215,7 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// Counts from then on.
+    /// Creates counters whose times start at `began`.
     pub fn new(began: Instant) -> Self {
         let state = State {
             names: vec![Counter::default(); COUNTERS].into(),
@@ -230,7 +230,10 @@ impl Guesses {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pays for a guess of this name's password, from this address.
+    /// Pays for a guess of the name's password, from this address.
+    ///
+    /// # Errors
+    /// Returns [`Refused`] if the counters allow no guess now.
     pub fn take<'a>(&'a self, name: &'a str, address: IpAddr, now: Instant) -> Result<Guess<'a>, Refused> {
         let (now, address) = (now.saturating_duration_since(self.began), Network::of(address));
         let mut state = self.state();
@@ -239,8 +242,7 @@ impl Guesses {
         let paid = match wait.is_zero() {
             true => self.pay_shared(&mut state, name, address, now),
             false => {
-                // An address that asks all the time for a name that has nothing left gets no
-                // advantage of it.
+                // An address that continually asks for an exhausted name gains no advantage.
                 let tried = address_wait.is_zero().then(|| self.of_address(&mut state, address).add(&OF_ADDRESS, now));
                 let pair = state.pair(name, address, now).filter(|pair| pair.own.wait(&OF_PAIR, now).is_zero());
                 let own = pair.map(|pair| pair.own.add(&OF_PAIR, now)).ok_or(Refused { wait })?;
@@ -268,7 +270,7 @@ impl Guesses {
         &mut state.addresses[self.hasher.hash_one(address) as usize % COUNTERS]
     }
 
-    /// The share of a pair, which takes the place of another one's.
+    /// Returns the share of a pair. Replaces the share of another pair at the same place.
     fn share<'s>(&self, state: &'s mut State, name: &str, address: Network) -> &'s mut Share {
         let tag = self.hasher.hash_one((name, address));
         let share = &mut state.shares[tag as usize % COUNTERS];
@@ -289,14 +291,14 @@ impl Guesses {
 }
 
 impl State {
-    /// The pair, if it has logged in of late.
+    /// Returns the pair, if it has logged in recently.
     fn pair(&mut self, name: &str, address: Network, now: Duration) -> Option<&mut Pair> {
         let pairs = self.pairs.get_mut(name)?;
         let is_it = |pair: &&mut Pair| pair.address == address && now.saturating_sub(pair.last_right) < FAMILIAR_FOR;
         pairs.iter_mut().find(is_it)
     }
 
-    /// The pair has logged in.
+    /// Records a log-in of the pair.
     fn add_pair(&mut self, name: &str, address: Network, now: Duration) {
         let pairs = self.pairs.entry(name.into()).or_default();
         pairs.retain(|pair| pair.address != address);
@@ -315,7 +317,7 @@ impl Guess<'_> {
         matches!(self.paid, Payment::Own { .. })
     }
 
-    /// The refusal that answers a wrong guess, unless the answer is that it is wrong.
+    /// Returns the refusal that answers a wrong guess, or `None` if the answer is that it is wrong.
     pub fn refusal(&self) -> Option<Refused> {
         match self.paid {
             Payment::Shared { .. } => None,
@@ -323,8 +325,8 @@ impl Guess<'_> {
         }
     }
 
-    /// Takes the payment back: the password was right. Returns true if the name had not logged in
-    /// from the address of late.
+    /// Takes the payment back, because the password was right. Returns true if the name had not
+    /// logged in from the address recently.
     pub fn right(self) -> bool {
         let Self { guesses, name, address, now, paid } = self;
         let mut state = guesses.state();
@@ -333,7 +335,7 @@ impl Guess<'_> {
         }
         match paid {
             Payment::Shared { name: of_name, address: of_address, .. } => {
-                // Another right one may have cleared the share meanwhile, and this guess with it.
+                // Another right guess may have cleared the share meanwhile, and this guess with it.
                 let share = guesses.share(&mut state, name, address);
                 let name_debt = share.of_name.debt(now).min(OF_NAME.interval);
                 let address_debt = share.of_address.debt(now).min(OF_ADDRESS.interval);
@@ -373,13 +375,14 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     impl Rate {
-        /// The most that a counter reaches: where the wait is as long as it takes to forget one.
+        /// Returns the highest value of a counter, at which the wait equals the interval.
         fn peak(&self) -> u64 {
             let over = (0..16).find(|over| Duration::from_secs(1 << over) >= self.interval);
             self.free + over.unwrap_or(16)
         }
 
-        /// The most wrong guesses that are judged in any window of this length.
+        /// Returns the maximum number of wrong guesses that are judged in any window of this
+        /// length.
         fn most_in(&self, window: Duration) -> u64 {
             self.peak() + (window.as_nanos() / self.interval.as_nanos().max(1)) as u64
         }
@@ -401,7 +404,7 @@ mod tests {
         }
     }
 
-    /// The most events of one key in any window.
+    /// The maximum number of events of one key in any window.
     struct Windows<K>(HashMap<K, VecDeque<Instant>>, Duration, u64);
 
     impl<K: Hash + Eq> Windows<K> {
@@ -453,7 +456,7 @@ mod tests {
         }
         assert!(!is_judged(&guesses, "ada", v4(1), at + Duration::from_secs(20)));
         assert!(is_judged(&guesses, "ada", v4(1), at + Duration::from_secs(61)));
-        // Another address, and another name, are not concerned.
+        // Another address and another name are not affected.
         assert!(is_judged(&guesses, "ada", v4(2), at) && is_judged(&guesses, "bob", v4(2), at));
     }
 
@@ -466,7 +469,7 @@ mod tests {
             let mut of_address = [MINUTE, HOUR].map(Windows::of);
             let mut judged = 0;
             for _ in 0..100_000 {
-                // Bursts, and now and then a pause.
+                // Bursts, with an occasional pause.
                 let longest = if random.below(500) == 0 { 600_000 } else { 400 };
                 now += Duration::from_millis(random.below(longest));
                 let address = match random.below(3) {
@@ -474,7 +477,7 @@ mod tests {
                     1 => IpAddr::from([0x2001, 0xdb8, 0, random.below(100) as u16, 0, 0, 0, random.below(1000) as u16]),
                     _ => IpAddr::from([172, 16, random.below(20) as u8, random.below(20) as u8]),
                 };
-                // The guesser has an account, and logs in to it from wherever it guesses.
+                // The attacker has an account, and logs in to it from each address it guesses from.
                 log_in(&guesses, "mallory", address, now);
                 let name = match random.below(2) {
                     0 => format!("user{}", random.below(5)),
@@ -491,7 +494,7 @@ mod tests {
             assert!(minute <= OF_NAME.most_in(MINUTE) && hour <= OF_NAME.most_in(HOUR), "{minute} {hour}");
             assert!(of_address[0].2 <= OF_ADDRESS.most_in(MINUTE), "{}", of_address[0].2);
             assert!(of_address[1].2 <= OF_ADDRESS.most_in(HOUR), "{}", of_address[1].2);
-            // The limits are reached, and no tighter than they say by much.
+            // The limits are reached, and the measured rates come close to them.
             assert!(minute > 20 && of_address[0].2 >= 10 && judged > 5_000, "{minute} {} {judged}", of_address[0].2);
         }
     }
@@ -509,7 +512,8 @@ mod tests {
                 }
             }
         }
-        // By the shared counters and the pair's own, and what a log-in clears once an hour.
+        // Covers the shared counters, the pair's own one, and the failures a log-in clears once an
+        // hour.
         let most = OF_ADDRESS.most_in(HOUR) + OF_PAIR.most_in(HOUR) + OF_ADDRESS.peak() + OF_PAIR.peak();
         assert!(windows.2 <= most, "{} of {most}", windows.2);
     }
@@ -534,11 +538,11 @@ mod tests {
         for _ in 0..2 {
             assert!(is_judged(&guesses, "bob", v4(1), now) && is_judged(&guesses, "ada", v4(1), now));
         }
-        // Bob's two are cleared, and Ada's two are not.
+        // Bob's two failures are cleared, and Ada's two are not.
         assert!(log_in(&guesses, "bob", v4(1), now));
         let left = (0..10).filter(|_| is_judged(&guesses, "ada", v4(1), now)).count();
         assert_eq!(left, 3);
-        // Nor are they by another right one.
+        // Another right password does not clear them either.
         assert!(log_in(&guesses, "bob", v4(1), now));
         assert!(!is_judged(&guesses, "ada", v4(1), now));
     }
@@ -565,13 +569,12 @@ mod tests {
             for host in 0..200 {
                 let _ = is_judged(&guesses, "ada", IpAddr::from([192, 0, 2, host]), now);
             }
-            // She gets in at once from the address she has logged in from, and within the interval
-            // from another.
+            // She gets in at once from her familiar address, and within the interval from another.
             assert!(log_in(&guesses, "ada", v4(1), now));
             let new = IpAddr::from([10, 1, (second >> 8) as u8, second as u8]);
             waits.extend(guesses.take("ada", new, now + Duration::from_millis(1)).map(Guess::right).err());
         }
-        // A new address shares its counter with a guesser's now and then.
+        // A new address occasionally shares its counter with an attacker's.
         let longer = waits.iter().filter(|refused| refused.wait > OF_NAME.interval).count();
         assert!(!waits.is_empty() && longer < 20, "{waits:?}");
     }

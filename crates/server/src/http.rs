@@ -1,9 +1,10 @@
-//! HTTP for those who look at a server: figures for Prometheus ([`crate::metrics`]), and the page ([`crate::page`]).
+//! HTTP endpoints of a server: metrics for Prometheus ([`crate::metrics`]), and the page
+//! ([`crate::page`]).
 //!
-//! A site answers a request with a whole text, and reads no body. Each site has slots of its own
-//! ([`crate::slots`]), and each connection a time to say what it wants. A connection that waits, or
-//! does not read its answer, is dropped for a new one when all slots are taken. Connections are of
-//! the task that serves them and end with it.
+//! A site answers a request with a complete body, and reads no request body. Each site has slots of
+//! its own ([`crate::slots`]), and each connection a time limit for its request. If all slots are
+//! taken, a connection that waits, or does not read its answer, is dropped for a new one.
+//! Connections belong to the task that serves them and end with it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,25 +27,25 @@ pub use hyper::{Method, StatusCode};
 use crate::server::prepare;
 use crate::slots::{Slot, Slots, Stage};
 
-/// A request, whose body nobody reads.
+/// A request, whose body is never read.
 pub type Request = hyper::Request<Incoming>;
-/// An answer.
+/// A response.
 pub type Response = hyper::Response<Full<Bytes>>;
 
-/// Connections at once.
+/// The maximum number of concurrent connections.
 const AT_ONCE: usize = 32;
-/// How long one may take to say what it wants, the first time or again, and to agree on encryption.
+/// The time limit for a request, the first or a later one, and for the TLS handshake.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Bytes of a request, about.
+/// The approximate maximum size of a request, in bytes.
 const MOST_REQUEST_BYTES: usize = 16 << 10;
 
-/// What is served.
+/// A site that answers requests.
 pub trait Site: Send + Sync + 'static {
-    /// Answers a request of somebody.
+    /// Answers a request from an address.
     fn answer(&self, request: Request, from: IpAddr) -> impl Future<Output = Response> + Send;
 }
 
-/// An answer of a text, which is nobody's to keep.
+/// Creates a response with a body that must not be cached.
 pub fn response(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
@@ -55,7 +56,7 @@ pub fn response(status: StatusCode, content_type: &'static str, text: impl Into<
     response
 }
 
-/// Answers until it is dropped.
+/// Serves requests until it is dropped.
 pub async fn serve<S: Site>(listener: TcpListener, tls: Option<TlsAcceptor>, site: S) {
     let (site, slots) = (Arc::new(site), Slots::new(AT_ONCE, LIMIT));
     let mut connections = JoinSet::new();
@@ -65,7 +66,7 @@ pub async fn serve<S: Site>(listener: TcpListener, tls: Option<TlsAcceptor>, sit
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, address)) = accepted else {
-            // Too many open files, most likely: some are closed meanwhile.
+            // Most likely too many open files; some close meanwhile.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -116,6 +117,6 @@ async fn exchange<S: Site>(
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(LIMIT).max_buf_size(MOST_REQUEST_BYTES);
-    // What is wrong with a connection is the business of its other end.
+    // An error of a connection concerns only its other end.
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }

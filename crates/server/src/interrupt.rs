@@ -1,23 +1,24 @@
-//! Why a statement, or a connection, is to end before its time. Three may say so: the client from another connection, the
-//! reader of its messages, which sees it go, and the server, which shuts down.
+//! Interrupts of a statement or a connection. They have three sources: a cancel request from
+//! another connection, the message reader, which detects that the client is gone, and the server,
+//! which shuts down.
 //!
-//! - A request to cancel is about the statement that runs, and is forgotten if none does.
-//! - That the client is gone, and that the server shuts down, stay true.
+//! - A cancel request applies to the running statement, and is ignored if none runs.
+//! - The other two conditions are permanent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Why.
+/// The reason of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The client has asked to.
+    /// The client has sent a cancel request.
     Cancelled,
-    /// There is no client any more.
+    /// The client is gone.
     Gone,
-    /// The server shuts down: what runs may go on for a while, nothing begins any more.
+    /// The server shuts down: running statements may continue for a while, and no statement begins.
     Closing,
-    /// The server does not wait any longer.
+    /// The grace period is over.
     Killed,
 }
 
@@ -30,14 +31,14 @@ struct State {
     is_killed: bool,
 }
 
-/// Of one connection.
+/// The interrupts of one connection.
 #[derive(Debug, Default)]
 pub struct Interrupt {
     state: Mutex<State>,
     changed: Notify,
 }
 
-/// A statement runs for as long as this lives.
+/// A running statement. Dropping it marks the end of the statement.
 #[derive(Debug)]
 pub struct Busy<'a>(&'a Interrupt);
 
@@ -46,7 +47,7 @@ impl Interrupt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A statement begins.
+    /// Marks the begin of a statement.
     pub fn busy(&self) -> Busy<'_> {
         let mut state = self.state();
         (state.is_busy, state.is_cancelled) = (true, false);
@@ -54,12 +55,12 @@ impl Interrupt {
         Busy(self)
     }
 
-    /// Whether a statement runs.
+    /// Returns true if a statement runs.
     pub fn is_busy(&self) -> bool {
         self.state().is_busy
     }
 
-    /// Asks for an end.
+    /// Raises an interrupt.
     pub fn raise(&self, reason: Reason) {
         let mut state = self.state();
         match reason {
@@ -69,16 +70,16 @@ impl Interrupt {
             Reason::Killed => state.is_killed = true,
         }
         drop(state);
-        // The one who waits, or who will wait next.
+        // Wakes the current waiter, or the next one.
         self.changed.notify_one();
     }
 
-    /// The request to cancel came too late.
+    /// Clears a cancel request that came too late.
     pub fn forget_request(&self) {
         self.state().is_cancelled = false;
     }
 
-    /// Why the statement that runs has to end.
+    /// Returns the reason the running statement has to end, if any.
     pub fn of_statement(&self) -> Option<Reason> {
         let state = self.state();
         match () {
@@ -89,7 +90,7 @@ impl Interrupt {
         }
     }
 
-    /// Why a connection that does nothing has to end.
+    /// Returns the reason an idle connection has to end, if any.
     fn of_connection(&self) -> Option<Reason> {
         let state = self.state();
         (state.is_closing || state.is_killed).then_some(Reason::Closing)
@@ -104,12 +105,12 @@ impl Interrupt {
         }
     }
 
-    /// Waits until the statement that runs has to end.
+    /// Waits until the running statement has to end.
     pub async fn statement_ends(&self) -> Reason {
         self.when(Self::of_statement).await
     }
 
-    /// Waits until a connection that does nothing has to end.
+    /// Waits until an idle connection has to end.
     pub async fn connection_ends(&self) -> Reason {
         self.when(Self::of_connection).await
     }

@@ -1,24 +1,29 @@
-//! A database for PostgreSQL's clients: its protocol over TCP, on the engine's sessions.
+//! A server for PostgreSQL clients: the wire protocol over TCP, on top of engine sessions.
 //!
 //! ```text
-//!                 front: a runtime of few threads                         workers: the engine's runtime
-//!  TCP ─ TLS ──► Reader, a task ── messages, bounded by their bytes ──► Client ── spawn ──► Session::execute
-//!                  │ end of the stream                                   │  ▲                    │
-//!                  └──► Interrupt ◄── CancelRequest of another connection│  └── batches, one ───┘
-//!                                                                        ▼      at a time
-//!                                                              rows as messages ──► TCP
+//!       front: a runtime of few threads               workers: the engine's runtime
+//! TCP ─ TLS ──► Reader, a task ── messages, ──► Client ── spawn ──► Session::execute
+//!                 │               bounded by     │  ▲                   │
+//!                 │ end of stream their bytes    │  └─ batches, one ────┘
+//!                 └──► Interrupt ◄── Cancel-     │     at a time
+//!                                    Request     ▼
+//!                                         rows as messages ──► TCP
 //! ```
-//! - A connection is one [`Session`](onehop_engine::Session): its settings, its transaction, what it has prepared.
-//! - Nothing long of the engine runs on the runtime that looks after connections: a plan that does not let go of its thread keeps no
-//!   client from being heard, and none from being cancelled. Rows that are put into a table do, up to the commit: see
-//!   [`Task`](onehop_engine::Task).
-//! - Rows are encoded as they come and kept by nobody: a client that reads slowly slows its query down.
-//! - A statement ends early when its client asks for it, is gone, or the server shuts down; then the engine is told first,
-//!   and the client second.
+//! - A connection owns one [`Session`](onehop_engine::Session): its settings, transaction and
+//!   prepared statements.
+//! - The runtime that serves connections runs no long engine work. A plan that never yields its
+//!   thread therefore cannot block another client or its cancellation. Inserts run there up to the
+//!   commit: see [`Task`](onehop_engine::Task).
+//! - Rows are encoded as they arrive and never collected. A client that reads slowly slows its
+//!   query down.
+//! - A statement ends early if its client cancels it, the client disconnects, or the server shuts
+//!   down. The server informs the engine first and the client second.
 //!
-//! What is going on is told to those who look (`http`), and as it happens to a log and to what gathers spans (`observe`).
+//! The server publishes its state over HTTP (`http`). It writes events to a log and sends spans to
+//! a collector (`observe`).
 //!
-//! The messages are pgwire's; its loop of handlers is not used, for it collects the whole result of a portal.
+//! The messages are those of pgwire. Its handler loop is not used, because it collects the whole
+//! result of a portal.
 
 mod admission;
 mod binary;

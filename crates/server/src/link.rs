@@ -1,4 +1,5 @@
-//! What goes to a client: messages, gathered, and written when there are many or the client waits for them.
+//! The output of a client: messages, gathered, and written once there are many or the client waits
+//! for them.
 
 use bytes::BytesMut;
 use pgwire::messages::PgWireBackendMessage;
@@ -7,14 +8,14 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::problem::Problem;
 
-/// Bytes that are gathered before they are written.
+/// The number of bytes to gather before a write.
 const GATHERED_BYTES: usize = 32 << 10;
 
-/// The client is not there any more.
+/// The client is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// The way to a client.
+/// The buffered output of a client.
 pub struct Link {
     sink: Box<dyn AsyncWrite + Unpin + Send + Sync>,
     gathered: BytesMut,
@@ -27,48 +28,54 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// Creates the output over a stream.
     pub fn new(sink: impl AsyncWrite + Unpin + Send + Sync + 'static) -> Self {
         Self { sink: Box::new(sink), gathered: BytesMut::with_capacity(4096) }
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message.
     pub fn put(&mut self, message: PgWireBackendMessage) {
         let before = self.gathered.len();
         if message.encode(&mut self.gathered).is_err() {
-            // One that is longer than the protocol allows: a part of it would be read as something else.
+            // The message exceeds the protocol's limit. A client would read a part of it as another
+            // message.
             self.gathered.truncate(before);
             let problem = Problem::error("54000", "what would be sent is longer than PostgreSQL's protocol allows");
             let _ = PgWireBackendMessage::ErrorResponse(problem.response()).encode(&mut self.gathered);
         }
     }
 
-    /// Where messages are put that are made as bytes.
+    /// Returns the buffer, for messages that are encoded directly as bytes.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.gathered
     }
 
+    /// Appends an error message.
     pub fn put_problem(&mut self, problem: Problem) {
         self.put(PgWireBackendMessage::ErrorResponse(problem.response()));
     }
 
+    /// Appends a notice message.
     pub fn put_notice(&mut self, problem: Problem) {
         self.put(PgWireBackendMessage::NoticeResponse(problem.notice()));
     }
 
+    /// Appends a `CommandComplete` message.
     pub fn put_tag(&mut self, tag: String) {
         self.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)));
     }
 
+    /// Appends a `ReadyForQuery` message.
     pub fn put_ready(&mut self, status: TransactionStatus) {
         self.put(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)));
     }
 
-    /// Whether so much is gathered that it should be written.
+    /// Returns true if the buffer is large enough to be written.
     pub fn is_full(&self) -> bool {
         self.gathered.len() >= GATHERED_BYTES
     }
 
-    /// Writes what is gathered. May be dropped and called again: nothing is written twice.
+    /// Writes the buffer. Safe to drop and call again: no byte is written twice.
     pub async fn flush(&mut self) -> Result<(), Gone> {
         while !self.gathered.is_empty() {
             match self.sink.write_buf(&mut self.gathered).await {
@@ -79,7 +86,7 @@ impl Link {
         self.sink.flush().await.map_err(|_| Gone)
     }
 
-    /// Says no more.
+    /// Flushes and shuts down the stream.
     pub async fn close(&mut self) {
         let _ = self.flush().await;
         let _ = self.sink.shutdown().await;

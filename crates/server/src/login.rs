@@ -1,15 +1,15 @@
-//! Log-ins: SCRAM-SHA-256, by which neither side tells the other a password, and the same check for
-//! the page.
+//! Log-ins: SCRAM-SHA-256, in which neither side reveals a password, and the same check for the
+//! page.
 //!
-//! - A name that is not in the file of users is asked the same questions as one with a wrong
-//!   password, gets the same answers, and costs the same work ([`Pretended`]).
-//! - A guess is paid before anything depends on whether it is right ([`Guesses`]). The time of an
-//!   answer does not tell a guess that was judged from one that was refused: the verdict is computed
-//!   in any case, and the page, where that takes milliseconds, waits instead.
-//! - The page hears a password with each request. It remembers right ones, hashed by a key of the
-//!   process, and looks for one only after the guess is paid: a remembered password is no way
-//!   around the limit. Requests take turns, so that a browser's first ones, all at once, pay for
-//!   few guesses.
+//! - A name that is not in the file of users gets the same challenge and the same answers as one
+//!   with a wrong password, and costs the same work ([`Pretended`]).
+//! - A guess is paid before anything depends on whether it is right ([`Guesses`]). The response
+//!   time does not distinguish a judged guess from a refused one. The verdict is computed in any
+//!   case. The page, where that takes milliseconds, waits instead.
+//! - The page receives a password with each request. It remembers right ones, hashed by a key of
+//!   the process, and looks one up only after the guess is paid. A remembered password therefore
+//!   does not bypass the limit. Requests are serialized, so that a browser's first ones, all at
+//!   once, pay for few guesses.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -34,11 +34,11 @@ use crate::users::{Pretended, User, Users, UsersError, Verifier};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// Passwords that are remembered to have been right.
+/// The maximum number of remembered right passwords.
 const MOST_REMEMBERED: usize = 1_000;
-/// Passwords of the page that are hashed at once.
+/// The maximum number of page passwords that are hashed at once.
 const HASHED_AT_ONCE: usize = 2;
-/// A password of the page that is refused is answered no sooner: later than one that was hashed.
+/// The minimum response time of a refused page password: longer than a hash takes.
 const REFUSED_AFTER: Duration = Duration::from_millis(100);
 
 /// The reason of a failed log-in. A client is told less.
@@ -53,7 +53,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// The words for it in the audit log.
+    /// Returns the reason in the words of the audit log.
     pub fn name(self) -> &'static str {
         match self {
             Self::WrongPassword => "wrong password",
@@ -71,12 +71,12 @@ impl Why {
     }
 }
 
-/// A log-in that failed.
+/// A failed log-in.
 #[derive(Debug)]
 pub struct Failed {
-    /// For the audit log alone.
+    /// The reason, for the audit log only.
     pub why: Why,
-    /// For the client.
+    /// The error, for the client.
     pub problem: Problem,
 }
 
@@ -84,8 +84,8 @@ pub struct Failed {
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
     pub rights: Rights,
-    /// Not a request like others before it: the password was hashed, or the address is new for the
-    /// name.
+    /// True if the password was hashed, or the address is new for the name. False for a repeated
+    /// request.
     pub is_news: bool,
 }
 
@@ -99,11 +99,11 @@ struct Door {
     users: Users,
     pretended: Pretended,
     guesses: Guesses,
-    /// The key of what is remembered of passwords.
+    /// The key that hashes remembered passwords.
     key: hmac::Key,
-    /// Passwords that were right, with names and verifiers, hashed.
+    /// The hashes of right passwords, with their names and verifiers.
     right: Mutex<HashSet<[u8; 32]>>,
-    /// The turns of the page's passwords.
+    /// The permits to check a page password.
     turns: Semaphore,
     /// The users as they were last read.
     last: Mutex<BTreeMap<String, User>>,
@@ -111,11 +111,11 @@ struct Door {
 }
 
 impl Gate {
-    /// Makes a gate. Without users it lets every client in, as an admin.
+    /// Creates a gate. Without users it lets every client in, as an admin.
     ///
     /// # Errors
-    /// In words: the file of users or its secret cannot be used; the system gives no random
-    /// numbers.
+    /// Returns a message if the file of users or its secret cannot be used, or if the system gives
+    /// no random numbers.
     pub fn new(users: Option<Users>, witness: &Arc<Witness>) -> Result<Self, String> {
         let Some(users) = users else { return Ok(Self(None)) };
         let last = users.read().map_err(|e| e.to_string())?;
@@ -134,12 +134,12 @@ impl Gate {
         })))
     }
 
-    /// Returns true if no password is asked for.
+    /// Returns true if no password is required.
     pub fn is_open(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Asks a client to prove that it knows its user's password. What the user may do, if it does.
+    /// Asks a client to prove that it knows its user's password, and returns the user's rights.
     pub async fn pass<R: AsyncRead + Unpin>(
         &self,
         name: &str,
@@ -153,7 +153,7 @@ impl Gate {
         }
     }
 
-    /// Checks a password that is said as it is, over a connection that is private.
+    /// Checks a plaintext password, sent over a private connection.
     pub async fn check(&self, name: &str, password: &str, address: IpAddr) -> Result<Passed, Failed> {
         match &self.0 {
             None => Ok(Passed { rights: Rights::Admin, is_news: false }),
@@ -163,7 +163,7 @@ impl Gate {
 }
 
 impl Door {
-    /// The users as of now. Tells of changes.
+    /// Reads the users, and reports changes.
     fn known(&self) -> Result<BTreeMap<String, User>, Failed> {
         let known = self.users.read().map_err(unreadable)?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +202,7 @@ impl Door {
     async fn check(&self, name: &str, password: &str, address: IpAddr) -> Result<Passed, Failed> {
         let known = self.known()?;
         let (verifier, user) = self.pretended.verifier(name, &known);
-        // Names and verifiers have no such bytes.
+        // Names and verifiers contain no zero byte.
         let tag = hmac::sign(&self.key, format!("{name}\0{}\0{password}", verifier.text()).as_bytes());
         let tag: [u8; 32] = tag.as_ref().try_into().unwrap_or_default();
         let turn = self.turns.acquire().await;
@@ -215,8 +215,8 @@ impl Door {
             Err(_) => false,
         };
         drop(turn);
-        // The time does not tell a wrong password that only the pair's counter has paid for, which was
-        // hashed, from one that was refused.
+        // The response time does not distinguish a wrong password that only the pair's counter has
+        // paid for, which was hashed, from a refused one.
         if !is_right && guess.as_ref().map_or(true, Guess::is_own) {
             tokio::time::sleep_until(due).await;
         }
@@ -234,13 +234,13 @@ impl Door {
     }
 }
 
-/// Hashes a password where nothing else waits for it.
+/// Hashes a password on a blocking thread.
 async fn is_of(verifier: Verifier, password: &str) -> bool {
     let password = password.to_string();
     tokio::task::spawn_blocking(move || verifier.is_of(&password)).await.unwrap_or(false)
 }
 
-/// The answer to a client's first message, and what its last is checked by.
+/// Returns the answer to a client's first message, and the state that checks its last one.
 fn answered(
     verifier: &Verifier,
     first: PasswordMessageFamily,
@@ -256,16 +256,16 @@ fn answered(
     ScramServerAuth::new().on_client_first_message_with_secret(&first, verifier.secret()).map_err(violation)
 }
 
-/// A log-in that is let in.
+/// A log-in that succeeded.
 struct Settled<T> {
     rights: Rights,
-    /// The name has not logged in from the address of late.
+    /// True if the name has not logged in from the address recently.
     is_new: bool,
     /// The result of the check.
     found: T,
 }
 
-/// Settles a guess: `verdict` is there if the password is right.
+/// Settles a guess. `verdict` is present if the password is right.
 fn settled<T>(
     name: &str,
     guess: Result<Guess<'_>, Refused>,
@@ -311,7 +311,8 @@ async fn password<R: AsyncRead + Unpin>(reader: &mut Reader<R>) -> Result<Passwo
     }
 }
 
-/// A mechanism's name, and so many bytes as it says. The decoder takes that for granted.
+/// Returns true if the message has a mechanism's name and as many bytes as its length field says.
+/// The decoder assumes both.
 fn is_initial(message: &PasswordMessageFamily) -> bool {
     let PasswordMessageFamily::Raw(bytes) = message else { return false };
     let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return false };
@@ -338,9 +339,9 @@ mod tests {
 
     use super::*;
 
-    /// Measures how much two samples of times differ in their means, as dudect does: Welch's t of
-    /// what is below a percentile of both, so that what the machine does besides does not count.
-    /// The largest |t| of several percentiles.
+    /// Returns the difference of two samples of times in their means, as dudect does: Welch's t of
+    /// the times below a percentile of both, which excludes other load of the machine. The largest
+    /// |t| of several percentiles counts.
     fn difference(a: &[f64], b: &[f64]) -> f64 {
         let mut both: Vec<f64> = a.iter().chain(b).copied().collect();
         both.sort_by(f64::total_cmp);
@@ -359,8 +360,8 @@ mod tests {
         (mean_a - mean_b) / (error_a + error_b).sqrt()
     }
 
-    /// The least difference of several runs: one of the code is in all of them, one of the machine
-    /// is not.
+    /// Returns the least difference of several runs. A difference in the code shows in all of them,
+    /// one of the machine does not.
     fn least_difference(mut run: impl FnMut() -> (Vec<f64>, Vec<f64>)) -> f64 {
         let mut least = f64::INFINITY;
         for _ in 0..5 {
@@ -379,8 +380,8 @@ mod tests {
         PasswordMessageFamily::Raw([MECHANISM.as_bytes(), b"\0", &length, first].concat().as_slice().into())
     }
 
-    /// The server's part of an exchange that ends with a wrong password; `extra` is what a careless
-    /// one would do besides.
+    /// Performs the server's part of an exchange that ends with a wrong password. `extra` is the
+    /// additional work of a leaky implementation.
     fn exchange(pretended: &Pretended, known: &BTreeMap<String, User>, name: &str, extra: impl Fn(bool)) {
         let (verifier, user) = pretended.verifier(name, known);
         extra(user.is_some());
@@ -402,7 +403,7 @@ mod tests {
         least_difference(|| {
             let mut times = [Vec::new(), Vec::new()];
             for n in 0..2 * count {
-                // In turns, and each kind as often first as second.
+                // Alternates, with each kind equally often first and second.
                 let is_known = (n ^ (n >> 1)) & 1 == 0;
                 let name = format!("user{:02}", n / 2 % 20 * 2 + usize::from(!is_known));
                 let began = Instant::now();
@@ -418,7 +419,7 @@ mod tests {
     fn a_name_that_is_not_there_takes_as_long_as_one_that_is() {
         let t = timed(|_| {});
         assert!(t < 10.0, "the times differ: t = {t}");
-        // The check finds a difference where there is one.
+        // The check detects an actual difference.
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
         let t = timed(|is_known| {
             if is_known {

@@ -1,6 +1,6 @@
-//! Figures of a server for Prometheus, in its text format, at `/metrics` of an address of their own.
+//! Metrics of a server for Prometheus, in its text format, at `/metrics` of a separate address.
 //!
-//! Counters go up where something happens; gauges are looked at when they are asked for.
+//! Counters are incremented at each event. Gauges are read at each scrape.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -13,34 +13,35 @@ use onehop_governor as governor;
 use crate::http::{self, Method, Request, Response, Site, StatusCode};
 use crate::server::Shared;
 
-/// What has happened since the server began.
+/// The counters since the server started.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Clients that were let in.
+    /// The number of admitted clients.
     pub connections: AtomicU64,
-    /// Clients that there was no room for.
+    /// The number of clients that were refused because the server was full.
     pub refused_connections: AtomicU64,
-    /// Log-ins that failed.
+    /// The number of failed log-ins.
     pub failed_logins: AtomicU64,
-    /// Statements that were run.
+    /// The number of executed statements.
     pub statements: AtomicU64,
-    /// Errors that clients were told.
+    /// The number of errors sent to clients.
     pub errors: AtomicU64,
-    /// Rows that clients were sent.
+    /// The number of rows sent to clients.
     pub rows: AtomicU64,
-    /// Spans that a collector took.
+    /// The number of spans that a collector accepted.
     pub spans: AtomicU64,
-    /// Times that it did not.
+    /// The number of failed span exports.
     pub failed_span_exports: AtomicU64,
 }
 
 impl Counters {
+    /// Adds to a counter.
     pub fn count(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Relaxed);
     }
 }
 
-/// All figures as Prometheus reads them.
+/// Returns all metrics in Prometheus's text format.
 fn text(shared: &Shared) -> String {
     let counters = &shared.counters;
     let (running, waiting) = shared.admission.counts();
@@ -106,7 +107,7 @@ fn text(shared: &Shared) -> String {
     text
 }
 
-/// What is at the address of figures.
+/// The site that serves the metrics.
 pub struct Figures(pub Arc<Shared>);
 
 impl Site for Figures {

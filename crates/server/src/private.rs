@@ -1,31 +1,31 @@
-//! Files that are to be their owner's alone: keys, and what passwords are checked against.
+//! Files that must be private to their owner: keys, and password verifiers.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// The readers that a file may have.
+/// The permitted readers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// The owner alone: mode 0600.
     Owner,
-    /// Also the group if root owns it: mode 0640, as packages install keys. PostgreSQL has the same
-    /// rule.
+    /// Also the group if root owns the file: mode 0640, as packages install keys. PostgreSQL has
+    /// the same rule.
     GroupOfRoot,
 }
 
-/// The reason for which a file is not read.
+/// The reason a file is not read.
 #[derive(Debug)]
 pub enum Unfit {
-    /// The system refused the attempt.
+    /// The operating system refused the named operation.
     Io(&'static str, io::Error),
-    /// Others can read or write it; its mode.
+    /// Others can read or write the file, which has this mode.
     Open(u32),
 }
 
-/// Opens a file that others can neither read nor write. The mode is that of the file which is open,
-/// so that no other takes its place in between.
+/// Opens a file that others can neither read nor write. The mode is read from the open file, so
+/// that no other file can take its place in between.
 pub fn open(path: &Path, readers: Readers) -> Result<File, Unfit> {
     let file = File::open(path).map_err(|e| Unfit::Io("open", e))?;
     let metadata = file.metadata().map_err(|e| Unfit::Io("look at", e))?;

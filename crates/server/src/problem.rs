@@ -1,22 +1,22 @@
-//! What went wrong, as PostgreSQL's clients are told: an SQLSTATE, a message, and what to do.
+//! Errors as PostgreSQL clients receive them: an SQLSTATE, a message, and a hint.
 //!
-//! The SQLSTATE follows from the kind of the engine's error, from the rule that was broken and, for what went wrong with data, from the type of its cause; never
-//! from the text of a message.
+//! The SQLSTATE follows from the kind of the engine's error, from the violated rule and, for data
+//! errors, from the type of their cause. It never follows from the text of a message.
 
 use onehop_engine::arrow::error::ArrowError;
 use onehop_engine::{Error, ErrorKind, Object, Place, Rule};
 use pgwire::messages::response::{ErrorResponse, NoticeResponse};
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The statement, and its transaction, have failed.
+    /// The statement and its transaction have failed.
     Error,
     /// The connection ends.
     Fatal,
-    /// Something to know.
+    /// Information.
     Notice,
-    /// Something to know that was hardly meant.
+    /// Information about a likely mistake.
     Warning,
 }
 
@@ -31,20 +31,20 @@ impl Severity {
     }
 }
 
-/// What a client is told.
+/// A problem as a client receives it.
 #[derive(Clone, Debug)]
 pub struct Problem {
     pub severity: Severity,
     pub code: &'static str,
     pub message: String,
     pub hint: Option<String>,
-    /// The letter of the statement, from 1.
+    /// The position of the error in the statement, in characters from 1.
     pub position: Option<usize>,
-    /// Where in what the client sent.
+    /// The location in the data that the client sent.
     pub context: Option<String>,
 }
 
-/// SQLSTATEs that are the server's own.
+/// The SQLSTATEs of the server itself.
 pub mod code {
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
@@ -73,35 +73,36 @@ pub mod code {
 }
 
 impl Problem {
-    /// A statement has failed.
+    /// Creates an error of a statement.
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, code, message)
     }
 
-    /// The connection ends.
+    /// Creates an error that ends the connection.
     pub fn fatal(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Severity::Fatal, code, message)
     }
 
+    /// Creates a problem without hint, position and context.
     pub fn new(severity: Severity, code: &'static str, message: impl Into<String>) -> Self {
         Self { severity, code, message: message.into(), hint: None, position: None, context: None }
     }
 
-    /// What cannot be done in a transaction that has failed.
+    /// Creates the error of a statement in a failed transaction.
     pub fn in_failed_transaction() -> Self {
         let message = "current transaction is aborted, commands ignored until end of transaction block";
         Self::error(code::IN_FAILED_TRANSACTION, message)
             .with_hint("ROLLBACK ends it; ROLLBACK TO a savepoint goes back to before the error")
     }
 
-    /// With what to do about it.
+    /// Adds a hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// With the letter that the error of a statement is at, if that is known. `before` is what the client sent before the
-    /// statement in the same text.
+    /// Adds the position of the error, if it is known. `before` is the part of the client's text
+    /// before the statement.
     pub fn at(mut self, place: Option<Place>, before: &str, statement: &str) -> Self {
         self.position = place.and_then(|place| {
             let line = usize::try_from(place.line).ok()?.checked_sub(1)?;
@@ -113,7 +114,7 @@ impl Problem {
         self
     }
 
-    /// With where in what the client sent.
+    /// Adds the location in the data that the client sent.
     pub fn with_context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
@@ -129,12 +130,12 @@ impl Problem {
         fields
     }
 
-    /// As an error's message.
+    /// Converts the problem to an error message.
     pub fn response(self) -> ErrorResponse {
         ErrorResponse::new(self.fields())
     }
 
-    /// As a notice's message.
+    /// Converts the problem to a notice message.
     pub fn notice(self) -> NoticeResponse {
         NoticeResponse::new(self.fields())
     }
@@ -150,7 +151,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// The SQLSTATE of an error of the engine.
+/// Returns the SQLSTATE of an engine error.
 pub fn sqlstate(e: &Error) -> &'static str {
     if let Some(rule) = e.rule() {
         return of_rule(rule);
@@ -167,7 +168,7 @@ pub fn sqlstate(e: &Error) -> &'static str {
         },
         ErrorKind::AlreadyExists if e.object() == Some(Object::Statement) => code::DUPLICATE_STATEMENT,
         ErrorKind::AlreadyExists => "42P07",
-        // As PostgreSQL says of a function that takes other types.
+        // PostgreSQL returns the same for a function with other parameter types.
         ErrorKind::Invalid if e.object() == Some(Object::Function) => "42883",
         ErrorKind::Invalid => "42000",
         ErrorKind::Data => of_data(e),
@@ -205,7 +206,7 @@ fn of_rule(rule: Rule) -> &'static str {
     }
 }
 
-/// What is wrong with the data, as its cause has it.
+/// Returns the SQLSTATE of a data error, by its cause.
 fn of_data(e: &Error) -> &'static str {
     let causes = std::iter::successors(std::error::Error::source(e), |e| e.source());
     for cause in causes {

@@ -1,13 +1,13 @@
-//! Messages out of bytes, from whoever sends them.
+//! Parses messages from the bytes of a client.
 //!
-//! 1. The header first: a type that there is, a length that is allowed. Nothing is set aside for a message before its bytes are
-//!    here.
-//! 2. The message's bytes by themselves, so that what is wrong within one is about no other.
-//! 3. What the type says has to be there, before pgwire's decoder, which panics where something is missing. Should it panic
-//!    over something else, that is an error of this connection.
+//! 1. The header is checked first: a known type, and a permitted length. No memory is reserved for
+//!    a message before its bytes arrive.
+//! 2. Each message is decoded from its own bytes, so that an error within one affects no other.
+//! 3. The fields of the type are checked before pgwire's decoder runs, because it panics on missing
+//!    ones. Any other panic of it becomes an error of this connection.
 //!
-//! A task reads ahead of the statement that runs, so that it sees the client go, and no further than [`AHEAD_MESSAGES`] and
-//! the allowance of bytes: then the client waits.
+//! A task reads ahead of the running statement, so that it detects when the client disconnects. It
+//! reads no further than [`AHEAD_MESSAGES`] and the byte limit; beyond that the client waits.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::interrupt::{Interrupt, Reason};
 use crate::problem::{Problem, code};
 
-/// Messages that wait for the one that is being dealt with.
+/// The maximum number of messages that wait behind the current one.
 const AHEAD_MESSAGES: usize = 64;
 
-/// What is read at once at most, and at least if it is there.
+/// The maximum size of a read, and the minimum free space in the buffer, in bytes.
 const READ_BYTES: usize = 8 << 10;
 const LEAST_READ_BYTES: usize = 1 << 10;
 
-/// Before a log-in nobody needs more.
+/// The maximum size of a message before the log-in, in bytes.
 pub const STARTUP_BYTES: usize = 10_000;
 
-/// Types of messages that a client sends once it is connected.
+/// The types of messages that a connected client sends.
 const TYPES: &[u8] = b"BCDEFHPQSXcdfp";
 
-/// What comes from a client.
+/// A message of a client.
 pub type Message = Result<PgWireFrontendMessage, Problem>;
 
-/// A stream of bytes as messages.
+/// A byte stream as messages.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: R,
@@ -45,37 +45,37 @@ pub struct Reader<R> {
     context: DecodeContext,
 }
 
-/// Why there is no message.
+/// The reason there is no message.
 #[derive(Debug)]
 pub enum End {
-    /// The stream is at its end, or broken.
+    /// The stream has ended or is broken.
     Closed,
-    /// What came is none. What comes after it cannot be understood either.
+    /// The bytes are not a message. The bytes after them cannot be parsed either.
     Nonsense(Problem),
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Of a stream, of which some bytes have been read already.
+    /// Creates a reader of a stream, of which some bytes have already been read.
     pub fn new(source: R, buffer: BytesMut) -> Self {
         let mut context = DecodeContext::default();
         (context.awaiting_frontend_ssl, context.awaiting_frontend_startup) = (false, false);
         Self { source, buffer, most_bytes: STARTUP_BYTES, context }
     }
 
-    /// From now on messages may have so many bytes.
+    /// Sets the maximum size of further messages, in bytes.
     pub fn allow(&mut self, most_bytes: usize) {
         self.most_bytes = most_bytes;
     }
 
-    /// What has been read and not used.
+    /// Returns the stream, and the bytes that were read and not used.
     pub fn into_parts(self) -> (R, BytesMut) {
         (self.source, self.buffer)
     }
 
-    /// Reads until there are so many bytes.
+    /// Reads until the buffer has at least `bytes` bytes.
     pub async fn fill(&mut self, bytes: usize) -> Result<(), End> {
         while self.buffer.len() < bytes {
-            // Room for what most messages are, so that each comes by one call of the system.
+            // Reserves the space of a typical message, so that each takes one system call.
             if self.buffer.capacity() - self.buffer.len() < LEAST_READ_BYTES {
                 self.buffer.reserve(READ_BYTES);
             }
@@ -87,17 +87,17 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(())
     }
 
-    /// Where the bytes come from.
+    /// Returns the stream.
     pub fn source(&mut self) -> &mut R {
         &mut self.source
     }
 
-    /// What is there of what was read.
+    /// Returns the buffered bytes.
     pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// The next message, and its bytes.
+    /// Reads the next message. Returns it with its size in bytes.
     pub async fn next(&mut self) -> Result<(PgWireFrontendMessage, usize), End> {
         self.fill(5).await?;
         let (kind, mut length) = (self.buffer[0], &self.buffer[1..5]);
@@ -125,8 +125,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-/// Whether a message is made of what its type is made of. The decoder panics where something is missing, and puts something else
-/// in place of what is not UTF-8.
+/// Checks that a message has the fields of its type. The decoder panics on missing fields, and
+/// replaces invalid UTF-8.
 fn check(kind: u8, body: &[u8]) -> Result<(), End> {
     let mut parts = Parts { rest: body, is_utf8: true };
     let is_whole = parts.message(kind).is_some() && parts.rest.is_empty();
@@ -203,7 +203,7 @@ impl Parts<'_> {
         self.take(count * bytes)
     }
 
-    /// Up to its zero.
+    /// Reads a string up to its terminating zero.
     fn text(&mut self) -> Option<()> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;
         self.is_utf8 &= std::str::from_utf8(&self.rest[..end]).is_ok();
@@ -211,37 +211,37 @@ impl Parts<'_> {
     }
 }
 
-/// A message, and the room that it takes until it has been dealt with.
+/// A message, and the bytes that it reserves until it has been handled.
 #[derive(Debug)]
 pub struct Received {
     pub message: Message,
-    /// Given back when it is dropped.
+    /// The reservation, released when dropped.
     pub room: Option<OwnedSemaphorePermit>,
 }
 
-/// Messages of a connection, in their order.
+/// The messages of a connection, in order.
 #[derive(Debug)]
 pub struct Incoming {
     messages: mpsc::Receiver<Received>,
-    /// The next one, if somebody has looked at it.
+    /// The next message, if it has been peeked at.
     seen: Option<Received>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Incoming {
-    /// Reads from now on, in a task.
+    /// Starts to read in a task.
     pub fn start<R: AsyncRead + Unpin + Send + 'static>(reader: Reader<R>, interrupt: Arc<Interrupt>) -> Self {
         let (sender, messages) = mpsc::channel(AHEAD_MESSAGES);
         let task = tokio::spawn(read_all(reader, sender, interrupt));
         Self { messages, seen: None, task }
     }
 
-    /// Whether none has come that is not dealt with.
+    /// Returns true if no unhandled message has arrived.
     pub fn is_empty(&self) -> bool {
         self.seen.is_none() && self.messages.is_empty()
     }
 
-    /// The next one, which stays where it is; `None` if there are no more.
+    /// Returns the next message without removing it, or `None` if there are no more.
     pub async fn peek(&mut self) -> Option<&Received> {
         if self.seen.is_none() {
             self.seen = self.messages.recv().await;
@@ -249,7 +249,7 @@ impl Incoming {
         self.seen.as_ref()
     }
 
-    /// The next one; `None` if there are no more.
+    /// Returns the next message, or `None` if there are no more.
     pub async fn next(&mut self) -> Option<Received> {
         match self.seen.take() {
             Some(seen) => Some(seen),
@@ -269,7 +269,7 @@ async fn read_all<R: AsyncRead + Unpin>(
     sender: mpsc::Sender<Received>,
     interrupt: Arc<Interrupt>,
 ) {
-    // What a message takes, and as much again ahead of it.
+    // The largest message, and as much again ahead of it.
     let most = u32::try_from(reader.most_bytes + 5).unwrap_or(u32::MAX);
     let room = Arc::new(Semaphore::new(most as usize));
     loop {
@@ -289,7 +289,7 @@ async fn read_all<R: AsyncRead + Unpin>(
             }
         };
         let is_last = matches!(received.message, Ok(PgWireFrontendMessage::Terminate(_)));
-        // Who has said goodbye has what it sent before carried out.
+        // A client that sends `Terminate` still has its earlier messages executed.
         if sender.send(received).await.is_err() || is_last {
             return;
         }

@@ -1,5 +1,6 @@
-//! Parameters of a session that its client is told of: all at the beginning, later those that have changed, before it is told that
-//! it may go on. A client reads values by them, a time by its zone.
+//! Session parameters that the server reports to its client: all at the start, and later the
+//! changed ones, before `ReadyForQuery`. A client depends on them to read values, for example the
+//! time zone.
 
 use std::collections::BTreeMap;
 
@@ -26,17 +27,17 @@ const NAMES: [&str; 13] = [
     "session_authorization",
 ];
 
-/// What a client has been told.
+/// The parameters a client was told.
 #[derive(Debug, Default)]
 pub struct Reported {
-    /// The session's changes that it knows of.
+    /// The session's change counter at the last report.
     changes: Option<u64>,
     values: BTreeMap<&'static str, String>,
     zone: Zone,
 }
 
 impl Reported {
-    /// Tells what it does not know yet.
+    /// Reports the parameters that have changed.
     pub fn put_changed(&mut self, session: &Session, link: &mut Link) {
         let changes = Some(session.parameter_changes());
         if self.changes == changes {
@@ -56,7 +57,7 @@ impl Reported {
         }
     }
 
-    /// Where its timestamps are shown.
+    /// Returns the zone in which timestamps are shown.
     pub fn zone(&self) -> Zone {
         self.zone
     }

@@ -1,11 +1,13 @@
-//! Running what the engine does on its own threads, and carrying its rows to the client.
+//! Runs engine work on the engine's threads, and carries its rows to the client.
 //!
-//! Whoever waits here waits for the engine, or for the client to read, and for an [`Interrupt`](crate::interrupt::Interrupt) all
-//! the while. What is interrupted is aborted first; then it is waited for, for the next statement of the session must not run
-//! beside it. A statement whose changes are being committed is not interrupted any more: its client hears that they are there.
+//! Each wait here is for the engine or for the client to read, and ends early at an
+//! [`Interrupt`](crate::interrupt::Interrupt). Interrupted work is aborted and then awaited,
+//! because the session's next statement must not run beside it. A statement whose changes are being
+//! committed is not interrupted: its client learns that they are committed.
 //!
-//! What takes no longer than a commit does not go to another thread, nor wait for a place: each way there and back takes as long as
-//! some devices take for one. If it comes to more, it goes there from where it is.
+//! Work that takes no longer than a commit stays on its thread and waits for no place. Each thread
+//! switch takes as long as a commit on some devices. Work that turns out longer moves to the
+//! engine's threads by itself.
 
 use std::sync::Arc;
 
@@ -28,44 +30,46 @@ use crate::problem::Problem;
 use crate::server::Shared;
 use crate::types::description;
 
-/// Bytes of a statement that is parsed where it came in: some hundred microseconds.
+/// The maximum size in bytes of a statement that is parsed on the front runtime. Parsing it takes
+/// some hundred microseconds.
 const LONG_TEXT: usize = 16 << 10;
 
-/// Rows that are encoded before anybody else gets a turn.
+/// The number of rows to encode before the task yields.
 const ROWS_AT_ONCE: usize = 256;
 
-/// Rows on their way to the client.
+/// The rows of a statement on their way to the client.
 #[derive(Debug)]
 pub struct Running {
     rows: Rows,
-    /// The columns that the client knows of.
+    /// The columns that the client was told.
     told: SchemaRef,
     formats: Vec<Format>,
-    /// The columns of the batch whose rows are being sent, and the next of these.
+    /// The columns of the batch that is being sent, and the next row of it.
     batch: Option<(Vec<ArrayRef>, usize)>,
-    /// Rows that were sent.
+    /// The number of rows sent.
     pub sent: u64,
 }
 
-/// Whether there are more rows.
+/// The result of sending rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     All,
-    /// As many as were asked for.
+    /// The requested number of rows was sent.
     Some,
 }
 
 impl Running {
+    /// Creates the rows of a statement that has not sent any.
     pub fn new(rows: Rows, told: SchemaRef, formats: Vec<Format>) -> Self {
         Self { rows, told, formats, batch: None, sent: 0 }
     }
 
-    /// Waits until its statement is stopped.
+    /// Waits until the statement is stopped.
     pub fn stopped(&self) -> impl Future<Output = Error> + Send + 'static {
         self.rows.stopped()
     }
 
-    /// From now on rows are sent in these formats: one for all columns, or one for each.
+    /// Sets the formats of further rows: one for all columns, or one for each.
     pub fn fetch_as(&mut self, formats: &[Format]) -> Result<(), Problem> {
         self.formats = spread(formats.to_vec(), self.told.fields().len(), "columns")?;
         Ok(())
@@ -73,7 +77,7 @@ impl Running {
 }
 
 impl Client {
-    /// Takes a place among those who run something.
+    /// Takes a place for a running statement.
     pub async fn enter(&mut self) -> Outcome<()> {
         if self.place.is_some() || self.session.transaction() != TransactionState::None {
             return Ok(());
@@ -85,17 +89,19 @@ impl Client {
             place = shared.admission.enter() => place?,
             error = self.session.out_of_time() => return Err(error.into()),
         };
-        // Taken until the last work of the statement is over, whenever its client is told.
+        // The place is held until the last work of the statement ends, independent of the time its
+        // client is told.
         self.place = Some(shared.executors.lend(place)?);
         Ok(())
     }
 
-    /// The threads of its place; in a transaction it needs none, and has threads for one statement.
+    /// Returns the executor of the client's place. In a transaction a client needs no place, and
+    /// gets an executor for one statement.
     pub fn executor(&self) -> Outcome<Executor> {
         Ok(self.place.clone().map_or_else(|| self.shared.executors.lend(()), Ok)?)
     }
 
-    /// Has something done by the engine, on its threads.
+    /// Runs engine work on the engine's threads.
     pub async fn on_workers<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -103,7 +109,8 @@ impl Client {
         on_workers(&self.shared, &self.executor()?, &self.session, &self.interrupt, work).await
     }
 
-    /// Parses a statement: a long one on the engine's threads, for it takes a while.
+    /// Parses a statement. A long one is parsed on the engine's threads, because that takes a
+    /// while.
     pub async fn parsed(&self, text: &str) -> Outcome<Result<Prepared, Error>> {
         if text.len() <= LONG_TEXT {
             return Ok(self.session.parse(text));
@@ -136,14 +143,14 @@ impl Client {
         Ok(output)
     }
 
-    /// Tells which columns rows have.
+    /// Sends the columns of the rows.
     pub fn put_columns(&mut self, schema: &SchemaRef, formats: &[Format]) {
         let fields = schema.fields().iter().zip(formats);
         let fields = fields.map(|(field, format)| description(field, format.code())).collect();
         self.link.put(PgWireBackendMessage::RowDescription(RowDescription::new(fields)));
     }
 
-    /// Whether there are more rows: then there is a batch that has some.
+    /// Returns whether there are more rows. If so, `running.batch` has some.
     async fn has_rows(&mut self, running: &mut Running) -> Outcome<bool> {
         if running.batch.is_none() {
             running.batch = self.next_batch(running).await?.map(|columns| (columns, 0));
@@ -151,7 +158,7 @@ impl Client {
         Ok(running.batch.is_some())
     }
 
-    /// Leaves rows out, all or so many.
+    /// Skips all rows, or at most `most`.
     pub async fn skip_rows(&mut self, running: &mut Running, most: Option<u64>) -> Outcome<Sent> {
         let mut left = most.unwrap_or(u64::MAX);
         while left > 0 {
@@ -169,7 +176,7 @@ impl Client {
         Ok(Sent::Some)
     }
 
-    /// Sends rows, all or so many.
+    /// Sends all rows, or at most `most`.
     pub async fn send_rows(&mut self, running: &mut Running, most: Option<u64>) -> Outcome<Sent> {
         let mut left = most.unwrap_or(u64::MAX);
         loop {
@@ -197,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Writes what is gathered, unless the statement has to end.
+    /// Writes the gathered output, unless the statement has to end.
     pub async fn flush(&mut self) -> Outcome<()> {
         let (interrupt, session) = (Arc::clone(&self.interrupt), Arc::clone(&self.session));
         tokio::select! {
@@ -207,7 +214,7 @@ impl Client {
         }
     }
 
-    /// The columns of the next rows, as the client knows them.
+    /// Returns the columns of the next rows, as the client knows them.
     pub async fn next_batch(&mut self, running: &mut Running) -> Outcome<Option<Vec<ArrayRef>>> {
         let batch = tokio::select! {
             biased;
@@ -216,7 +223,7 @@ impl Client {
         };
         match batch {
             None => Ok(None),
-            // Rows without a column are rows all the same.
+            // A batch without columns still has rows.
             Some(Ok(batch)) if batch.num_columns() == 0 => {
                 let empty = onehop_engine::arrow::array::NullArray::new(batch.num_rows());
                 running.formats.clear();
@@ -227,8 +234,8 @@ impl Client {
     }
 }
 
-/// Waits until the rows of the statement that runs have to end. What comes back of changes that are committed does so only where
-/// nobody can be told any more.
+/// Waits until the rows of the running statement have to end. A cancellation of a settled statement
+/// is ignored, because its changes are committed.
 async fn rows_end(interrupt: &Interrupt, session: &Session) -> Reason {
     loop {
         match interrupt.statement_ends().await {
@@ -238,7 +245,7 @@ async fn rows_end(interrupt: &Interrupt, session: &Session) -> Reason {
     }
 }
 
-/// Has something done by the engine, on its threads, unless it is interrupted.
+/// Runs engine work on the engine's threads, unless it is interrupted.
 pub async fn on_workers<T: Send + 'static>(
     shared: &Shared,
     executor: &Executor,
@@ -249,7 +256,7 @@ pub async fn on_workers<T: Send + 'static>(
     done(shared, session, interrupt, || Task::there(executor, work)).await
 }
 
-/// Waits for what the engine does, unless it is interrupted.
+/// Waits for engine work, unless it is interrupted.
 async fn done<T: Send + 'static>(
     shared: &Shared,
     session: &Session,
@@ -263,7 +270,7 @@ async fn done<T: Send + 'static>(
         outcome = &mut task => return told(outcome),
         reason = interrupt.statement_ends() => reason,
         error = session.overdue(&before) => {
-            // It goes on, with its threads and its place; its client does not wait for it.
+            // The work continues with its threads and its place. Its client does not wait for it.
             task.stop();
             return Err(error.into());
         }
@@ -273,14 +280,14 @@ async fn done<T: Send + 'static>(
     }
     task.stop();
     match tokio::time::timeout(shared.options.patience, &mut task).await {
-        // It was done before it could be stopped.
+        // The work completed before it could be stopped.
         Ok(Ok(outcome @ Ok(_))) => told(Ok(outcome)),
         Ok(_) => Err(ended(reason)),
         Err(_) => Err(ended(reason)),
     }
 }
 
-/// What has come of what the engine did.
+/// Converts the outcome of engine work.
 fn told<T>(outcome: Result<Result<T, Error>, Ended>) -> Outcome<T> {
     match outcome {
         Ok(outcome) => Ok(outcome?),
@@ -291,12 +298,12 @@ fn told<T>(outcome: Result<Result<T, Error>, Ended>) -> Outcome<T> {
     }
 }
 
-/// What clients are told when a statement is done.
+/// Returns the command tag of a completed statement.
 pub fn tag(tag: &str, rows: Option<u64>) -> String {
     match (tag, rows) {
         ("INSERT", Some(rows)) => format!("INSERT 0 {rows}"),
         ("UPDATE" | "DELETE" | "COPY" | "SELECT", Some(rows)) => format!("{tag} {rows}"),
-        // As of CREATE TABLE AS.
+        // The tag of `CREATE TABLE AS`.
         ("CREATE TABLE", Some(rows)) => format!("SELECT {rows}"),
         _ => tag.to_string(),
     }

@@ -1,10 +1,10 @@
-//! The server: it listens, bounds its connections, and ends in order.
+//! The server: it listens, bounds its connections, and shuts down in order.
 //!
-//! A connection has a slot until it has logged in, and a seat from then on ([`crate::slots`]). The
-//! slots are others than the seats: connections that do not log in keep no client out, and a
-//! request to cancel is heard while all seats are taken. Ending has three steps: no client is let
-//! in any more, and one that does nothing is sent away; what runs has a time of grace; what still
-//! runs then is cancelled.
+//! A connection holds a slot until it has logged in, and a seat from then on ([`crate::slots`]).
+//! Slots and seats are separate pools: connections that do not log in keep no client out, and the
+//! server reads a cancel request while all seats are taken. Shutdown has three steps. The server
+//! accepts no new client and closes idle ones. Running statements get a grace period. The server
+//! then cancels the rest.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,55 +30,57 @@ use crate::tls;
 pub use crate::tls::TlsFiles;
 use crate::users::Users;
 
-/// Connections that log in at once, at least.
+/// The minimum number of concurrent log-ins.
 const LEAST_LOGINS: usize = 256;
 
-/// How a server is to be.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens.
+    /// The address of the listener.
     pub listen: SocketAddr,
-    /// Who may log in; without it everybody, as an admin.
+    /// The users that may log in. Without it, every client may log in as an admin.
     pub users: Option<Users>,
-    /// What connections are encrypted with; without it none are.
+    /// The TLS files. Without them, connections are not encrypted.
     pub tls: Option<TlsFiles>,
-    /// Where figures for Prometheus are to be had; without it nowhere. They say nothing about data, and nobody is asked for a
-    /// password there.
+    /// The address of the Prometheus endpoint; `None` disables it. Its metrics reveal no data, and
+    /// it requires no password.
     pub metrics: Option<SocketAddr>,
-    /// Where the page is; without it nowhere. Who looks at it logs in as clients do, and sees what `onehop_activity` and
-    /// `onehop_queries` tell.
+    /// The address of the web page; `None` disables it. Users log in as clients do, and see the
+    /// contents of `onehop_activity` and `onehop_queries`.
     pub http: Option<SocketAddr>,
-    /// Where it logs who comes and goes, and what statements came to; without it nowhere.
+    /// The log of connections, disconnections and statement results; `None` disables it.
     pub log: Option<LogTo>,
-    /// The place of an audit log of log-ins, refusals, and what statements do outside of the
-    /// database; without it there is none.
+    /// The audit log of log-ins, refusals, and statements that act outside of the database; `None`
+    /// disables it.
     pub audit: Option<LogTo>,
-    /// Statements that took less are logged only if they failed.
+    /// The minimum duration of a logged statement. Failed statements are logged regardless.
     pub log_min_duration: Duration,
-    /// What takes spans of statements, by OTLP over HTTP: a URL. Without it there are none.
+    /// The URL of the collector that receives statement spans by OTLP over HTTP; `None` disables
+    /// them.
     pub otlp: Option<String>,
-    /// Clients at once.
+    /// The maximum number of concurrent clients.
     pub max_connections: usize,
-    /// The last of these, which only admins get, if users log in. One is for any client whatever
-    /// this says.
+    /// The number of connections, out of `max_connections`, that only admins get if users log in.
+    /// At least one connection remains for any client.
     pub reserved_connections: usize,
-    /// Connections at once that have not logged in, besides the clients; `None` for 256, or twice
-    /// `max_connections` if that is more, so that all clients may log in at the same time.
+    /// The maximum number of concurrent connections that have not logged in, besides the clients.
+    /// `None` means 256, or twice `max_connections` if that is more, so that all clients may log in
+    /// at the same time.
     pub max_logins: Option<usize>,
-    /// Statements that run at once.
+    /// The maximum number of concurrent statements.
     pub max_queries: usize,
-    /// Statements that wait for others.
+    /// The maximum number of queued statements.
     pub max_queued: usize,
-    /// Bytes of one message of a client.
+    /// The maximum size of a client message, in bytes.
     pub max_message_bytes: usize,
-    /// What statements that run have to end in when the server does.
+    /// The grace period of running statements at shutdown.
     pub grace: Duration,
-    /// How long a log-in may take.
+    /// The maximum duration of a log-in.
     pub login_timeout: Duration,
-    /// How long a statement that was cancelled may take to let go, before its client is told. If it computes on, its
-    /// place stays taken until it ends.
+    /// The time a cancelled statement gets to stop before its client is told. A statement that
+    /// computes on holds its place until it ends.
     pub patience: Duration,
-    /// How long a client may take to read its last words.
+    /// The time a client gets to read its last messages.
     pub farewell: Duration,
 }
 
@@ -108,36 +110,36 @@ impl Default for Options {
     }
 }
 
-/// Why there is no server.
+/// The reason a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened at.
+    /// The server cannot listen at the address.
     #[error("cannot listen at {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A log cannot be written.
+    /// A log cannot be opened.
     #[error("cannot open {name} {}: {source}", path.display())]
     Log {
-        /// The log, or the audit log.
+        /// The name of the log: the log or the audit log.
         name: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// What was asked for would be a danger, or cannot be.
+    /// The configuration is unsafe or impossible.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The result of making a server.
+/// The result of starting a server.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Shared {
     pub database: Database,
     pub executors: Executors,
@@ -145,9 +147,9 @@ pub struct Shared {
     pub admission: Admission,
     pub connections: Arc<Connections>,
     pub gate: Gate,
-    /// Slots of connections that have not logged in.
+    /// The slots of connections that have not logged in.
     pub logins: Arc<Slots>,
-    /// Seats of clients that have.
+    /// The seats of clients that have logged in.
     pub seats: Arc<Seats>,
     pub counters: Arc<Counters>,
     pub witness: Arc<Witness>,
@@ -174,12 +176,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens from now on. Statements run on `executors`, everything else on the runtime that this is
-    /// called on.
+    /// Starts to listen. Statements run on `executors`, everything else on the calling runtime.
     ///
     /// # Errors
-    /// The address cannot be listened at, or is one that others can reach while nothing protects what they send; the log cannot be
-    /// opened, or spans not be sent where they should.
+    /// Fails if the address cannot be listened at, if other machines can reach it without users and
+    /// TLS, if a log cannot be opened, or if the span collector cannot be used.
     pub async fn bind(database: Database, options: Options, executors: Executors) -> Result<Self> {
         for address in [Some(options.listen), options.http].into_iter().flatten() {
             if !address.ip().is_loopback() && (options.users.is_none() || options.tls.is_none()) {
@@ -188,12 +189,12 @@ impl Server {
                 return Err(Error::Refused(message));
             }
         }
-        // What is wrong with these ends here, and not at the first log-in.
+        // TLS and user errors surface here rather than at the first log-in.
         let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(Error::Refused)?;
         let (connections, counters) = (Arc::<Connections>::default(), Arc::<Counters>::default());
         let witness = Arc::new(Witness::new(&options, &connections, &counters)?);
         let gate = Gate::new(options.users.clone(), &witness).map_err(Error::Refused)?;
-        // Without log-ins every client is an admin.
+        // Without log-ins, every client is an admin.
         let reserved = if gate.is_open() { 0 } else { options.reserved_connections };
         let seats = Seats::new(options.max_connections, reserved);
         let max_logins = options.max_logins.unwrap_or_else(|| LEAST_LOGINS.max(2 * options.max_connections));
@@ -228,35 +229,35 @@ impl Server {
         Ok(Self { listener, metrics, http, shared: Arc::new(shared) })
     }
 
-    /// Where it listens: with the port that the system chose, if none was given.
+    /// Returns the address of the listener, with the port that the system chose if none was given.
     ///
     /// # Errors
-    /// The system does not say.
+    /// Fails if the operating system does not report the address.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Where its figures are.
+    /// Returns the address of the Prometheus endpoint.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Where its page is.
+    /// Returns the address of the web page.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Serves clients until `stop` is done, then ends in order.
+    /// Serves clients until `stop` completes, then shuts down in order.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         self.run_until(stop, std::future::pending()).await;
     }
 
-    /// The same; what runs has its time of grace until `hurry` is done.
+    /// Like [`Self::run`]; the grace period also ends when `hurry` completes.
     pub async fn run_until(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let Self { listener, metrics, http, shared } = self;
         shared.witness.started(listener.local_addr().ok(), shared.database.path());
         let mut clients = JoinSet::new();
-        // Of a set of its own, which ends with this.
+        // A separate set, which is dropped with this function.
         let mut others = JoinSet::new();
         if let Some(listener) = metrics {
             others.spawn(http::serve(listener, None, Figures(Arc::clone(&shared))));
@@ -276,7 +277,7 @@ impl Server {
                             clients.spawn(startup::serve(stream, address, slot, Arc::clone(&shared)));
                         }
                     }
-                    // Too many open files, most likely: some are closed meanwhile.
+                    // Most likely too many open files; some close meanwhile.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -312,7 +313,8 @@ async fn end(mut clients: JoinSet<()>, shared: &Shared, hurry: impl Future<Outpu
     clients.shutdown().await;
 }
 
-/// Waits until all are gone. Who was logging in when the others were told is told as well.
+/// Waits until all clients are gone. Repeats the signal, so that connections that logged in after
+/// it receive it as well.
 async fn empty(clients: &mut JoinSet<()>, shared: &Shared, reason: Reason) {
     while !clients.is_empty() {
         shared.connections.raise(reason);
@@ -320,9 +322,9 @@ async fn empty(clients: &mut JoinSet<()>, shared: &Shared, reason: Reason) {
     }
 }
 
-/// What a connection is made of, once it may be encrypted.
+/// Sets the socket options of a connection, before it may be encrypted.
 pub fn prepare(stream: &TcpStream) {
-    // Answers are gathered here already; and a machine that is gone is found out about.
+    // `Link` already gathers answers. Keep-alive detects a machine that is gone.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, Duration::from_secs(60));

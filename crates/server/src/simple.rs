@@ -1,5 +1,5 @@
-//! The simple protocol: a text of any number of statements, each carried out when the one before it is done; an error leaves out
-//! the rest, and undoes those before it ([`crate::block`]).
+//! The simple protocol: a text of any number of statements, executed in order. An error skips the
+//! rest, and undoes the statements before it ([`crate::block`]).
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::problem::Problem;
 use crate::run::{Running, tag};
 
 impl Client {
-    /// `Query`.
+    /// Handles `Query`.
     pub async fn simple_query(&mut self, text: &str) -> Outcome<()> {
-        // The unnamed ones do not outlive it.
+        // The unnamed statement and portal do not outlive a `Query`.
         self.statements.remove("");
         self.portals.remove("");
         let mut statements = Script::new(text).peekable();
@@ -42,7 +42,7 @@ impl Client {
         Ok(())
     }
 
-    /// Carries out a statement; what the client is told when it is done.
+    /// Executes a statement and returns its command tag.
     async fn one(&mut self, text: &str, before: &str, place: Place) -> Outcome<String> {
         let placed = |e: Error| {
             let place = e.place();
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// A row with the value of a parameter.
+    /// Sends a row with the value of a parameter.
     pub fn show(&mut self, name: &str, format: Format) -> Outcome<String> {
         let value: ArrayRef = Arc::new(StringViewArray::from_iter_values([self.session.parameter(name)?]));
         put_row(&[Cells::new(&value)?], &[format], 0, &self.style, self.link.buffer())?;
@@ -98,7 +98,7 @@ impl Client {
     }
 }
 
-/// What a statement whose rows were sent is called.
+/// Returns the tag of a statement whose rows were sent.
 pub fn name(kind: &StatementKind) -> &'static str {
     match kind {
         StatementKind::Explain => "EXPLAIN",

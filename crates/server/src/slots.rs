@@ -1,20 +1,20 @@
-//! Slots: how many connections there may be of each kind.
+//! Slots: limits on the number of connections of each kind.
 //!
-//! **Slots of strangers**, [`Slots`]: connections that have not logged in, and those of HTTP. A
-//! connection that finds all of them taken is let in, and another one is dropped for it. Silent
-//! connections thereby keep no client out, for whatever time they may stay. The one that is
-//! dropped:
+//! **Slots of strangers**, [`Slots`]: connections that have not logged in, and those of HTTP. If
+//! all slots are taken, a new connection is let in and another one is dropped for it. Silent
+//! connections therefore keep no client out, however long they stay. The victim is chosen in this
+//! order:
 //!
-//! 1. One that has come less far than others. A silent one goes first.
-//! 2. One of the network with the most of them.
-//! 3. The one that has done nothing for the longest.
+//! 1. The connection at the earliest stage. A silent one goes first.
+//! 2. A connection of the network with the most of them.
+//! 3. The connection that has been idle for the longest.
 //!
 //! A network has at most three quarters of the slots; beyond that its connections drop each other.
 //! The alternative, to drop newcomers at random as sshd does, lets a client in only by chance while
 //! the slots are held.
 //!
 //! **Seats**, [`Seats`]: clients that have logged in. The last few are for admins, so that one can
-//! get in, and end what keeps the others out.
+//! get in and end the connections that keep the others out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -30,9 +30,9 @@ use crate::guesses::Network;
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// It has said nothing, or waits for its next request.
+    /// The client has said nothing, or the connection waits for its next request.
     Silent,
-    /// It has said who it is, or its request is being answered.
+    /// The client has identified itself, or its request is being answered.
     Busy,
 }
 
@@ -44,7 +44,7 @@ struct Held {
     end: Arc<Notify>,
 }
 
-/// The room for a newcomer.
+/// The place for a new connection.
 enum Room {
     Free,
     InsteadOf(u64),
@@ -56,14 +56,14 @@ enum Room {
 pub struct Slots {
     most: usize,
     most_of_one: usize,
-    /// A busy connection may be dropped after this time.
+    /// The time after which a busy connection may be dropped.
     patience: Duration,
     next: AtomicU64,
     dropped: AtomicU64,
     held: Mutex<BTreeMap<u64, Held>>,
 }
 
-/// One of them, until it is dropped.
+/// A taken slot. Dropping it releases the slot.
 #[derive(Debug)]
 pub struct Slot {
     id: u64,
@@ -72,7 +72,7 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// Makes so many, in which a busy connection may stay for `patience`.
+    /// Creates `most` slots, in which a busy connection is safe for `patience`.
     pub fn new(most: usize, patience: Duration) -> Arc<Self> {
         let most = most.max(1);
         let most_of_one = (most - most / 4).max(1);
@@ -84,8 +84,8 @@ impl Slots {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection. Drops another one if all are taken; `None` if none of these may be
-    /// dropped.
+    /// Takes a slot for a connection. Drops another connection if all slots are taken. Returns
+    /// `None` if none may be dropped.
     pub fn enter(self: &Arc<Self>, address: IpAddr, now: Instant) -> Option<Slot> {
         let network = Network::of(address);
         let mut held = self.held();
@@ -104,7 +104,7 @@ impl Slots {
         Some(Slot { id, end, slots: Arc::clone(self) })
     }
 
-    /// Finds room for a connection of a network.
+    /// Finds a place for a connection of a network.
     fn room(&self, held: &BTreeMap<u64, Held>, network: Network, now: Instant) -> Room {
         let mut counts: HashMap<Network, usize> = HashMap::new();
         held.values().for_each(|one| *counts.entry(one.network).or_default() += 1);
@@ -119,33 +119,33 @@ impl Slots {
         last.map_or(Room::None, |(id, _)| Room::InsteadOf(*id))
     }
 
-    /// Drops the connections that have said nothing: the server ends.
+    /// Drops the silent connections, at shutdown.
     pub fn drop_silent(&self) {
         let mut held = self.held();
         held.values().filter(|one| one.stage == Stage::Silent).for_each(|one| one.end.notify_one());
         held.retain(|_, one| one.stage != Stage::Silent);
     }
 
-    /// Connections that have one.
+    /// Returns the number of connections with a slot.
     pub fn count(&self) -> usize {
         self.held().len()
     }
 
-    /// Connections that were dropped for others.
+    /// Returns the number of connections that were dropped for others.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 }
 
 impl Slot {
-    /// The connection has come this far.
+    /// Records that the connection has reached a stage.
     pub fn reach(&self, stage: Stage) {
         if let Some(one) = self.slots.held().get_mut(&self.id) {
             (one.stage, one.since) = (stage, Instant::now());
         }
     }
 
-    /// Done when the connection has to go.
+    /// Completes when the connection must close.
     pub async fn is_lost(&self) {
         self.end.notified().await;
     }
@@ -157,35 +157,35 @@ impl Drop for Slot {
     }
 }
 
-/// Places of clients that have logged in.
+/// The places of clients that have logged in.
 #[derive(Debug)]
 pub struct Seats {
     most: usize,
-    /// Seats that are left to admins.
+    /// The number of seats for admins only.
     reserved: usize,
     taken: AtomicUsize,
 }
 
-/// One of them, until it is dropped.
+/// A taken seat. Dropping it releases the seat.
 #[derive(Debug)]
 pub struct Seat(Arc<Seats>);
 
-/// There is no seat.
+/// The reason a client gets no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// For any client.
+    /// All seats are taken.
     All,
-    /// For any but an admin.
+    /// Only seats for admins remain.
     Reserved,
 }
 
 impl Seats {
-    /// Makes so many, of which at least one is for any client.
+    /// Creates `most` seats, of which at least one is for any client.
     pub fn new(most: usize, reserved: usize) -> Arc<Self> {
         Arc::new(Self { most, reserved: reserved.min(most.saturating_sub(1)), taken: AtomicUsize::new(0) })
     }
 
-    /// A seat for a client with these rights.
+    /// Takes a seat for a client with these rights.
     pub fn take(self: &Arc<Self>, rights: Rights) -> Result<Seat, Full> {
         let most = if rights == Rights::Admin { self.most } else { self.most - self.reserved };
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
@@ -196,7 +196,7 @@ impl Seats {
         }
     }
 
-    /// Those that only an admin gets.
+    /// Returns the number of seats for admins only.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -236,7 +236,7 @@ mod tests {
         let lost: Vec<_> = silent.iter().map(is_lost).collect();
         assert_eq!(lost.iter().filter(|lost| **lost).count(), 1);
         assert!(lost[0], "the one that was silent for the longest");
-        // However many come, the client stays while there are others.
+        // The client stays while there are other connections, regardless of how many arrive.
         let more: Vec<_> = (0..100).filter_map(|n| slots.enter(address(n), now + PATIENCE / 2)).collect();
         assert!(!is_lost(&client) && slots.count() == 8 && slots.dropped() == 101 && more.len() == 100);
     }

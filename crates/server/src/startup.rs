@@ -1,12 +1,13 @@
-//! From a connection to a client that is logged in.
+//! The startup phase: from a connection to a client that is logged in.
 //!
-//! 1. It may ask for encryption, and for GSSAPI's, which there is none of. What it has sent behind that, before the answer, is
-//!    not believed: somebody else may have put it there.
-//! 2. It wants to cancel what another connection does, which is all of it; or it says who it is.
-//! 3. It is told what it is connected to.
+//! 1. The client may ask for TLS, or for GSSAPI encryption, which the server refuses. The server
+//!    discards bytes that arrive after that request and before the answer: an attacker may have
+//!    injected them.
+//! 2. The client sends a cancel request, which ends the connection, or identifies itself.
+//! 3. The server sends its parameters.
 //!
-//! All of it within `login_timeout`, and in a slot that another connection may be given instead
-//! ([`crate::slots`]).
+//! All of it happens within `login_timeout`, and in a slot that the server may give to another
+//! connection instead ([`crate::slots`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const SSL_REQUEST: i32 = 80_877_103;
 const GSS_REQUEST: i32 = 80_877_104;
 const CANCEL_REQUEST: i32 = 80_877_102;
 
-/// What a client says of itself that is no parameter.
+/// The fields of a startup packet that are not parameters.
 const NO_PARAMETERS: [&str; 4] = ["user", "database", "replication", "options"];
 
 /// Serves a connection to its end.
@@ -53,18 +54,18 @@ pub async fn serve(stream: TcpStream, address: SocketAddr, slot: Slot, shared: A
     }
 }
 
-/// How a connection begins.
+/// The first packet of a connection.
 enum Opening {
-    /// What follows is encrypted.
+    /// The rest of the connection is encrypted.
     Tls,
     Cancel(CancelRequest),
     Startup(Startup),
 }
 
-/// Where messages come from, and where they go.
+/// The stream of a connection.
 type Source = Box<dyn AsyncRead + Unpin + Send + Sync>;
 
-/// A connection that has said what it wants.
+/// A connection whose first packet has been read.
 struct Opened {
     opening: Result<Opening, End>,
     reader: Reader<Source>,
@@ -89,7 +90,7 @@ async fn open_any(stream: TcpStream, shared: &Shared) -> Option<Opened> {
     };
     let (stream, buffer) = reader.into_parts();
     if !buffer.is_empty() {
-        // Sent before encryption, to be read after it: by whoever is between.
+        // The bytes came before encryption, possibly from a man in the middle.
         return None;
     }
     let stream = acceptor.accept(stream).await.ok()?;
@@ -103,7 +104,7 @@ async fn log_in(stream: TcpStream, address: SocketAddr, slot: &Slot, shared: Arc
     let startup = match opening {
         Ok(Opening::Cancel(cancel)) => {
             shared.connections.cancel(cancel.pid, &cancel.secret_key);
-            // Over TLS, an end that is not said is taken for an attack.
+            // Over TLS, clients take an unannounced end for a truncation attack.
             link.close().await;
             return None;
         }
@@ -132,7 +133,8 @@ async fn log_in(stream: TcpStream, address: SocketAddr, slot: &Slot, shared: Arc
             return refuse(link, failed.problem).await;
         }
     };
-    // Only then, so that a client that does not log in takes none, and because some are for admins.
+    // The seat is taken only now. A client that does not log in takes none, and some are for
+    // admins.
     let seat = match shared.seats.take(rights) {
         Ok(seat) => seat,
         Err(full) => {
@@ -151,7 +153,7 @@ async fn log_in(stream: TcpStream, address: SocketAddr, slot: &Slot, shared: Arc
     }
 }
 
-/// Refuses somebody, and says so in the log.
+/// Refuses a client and logs the refusal.
 async fn turn_away<T>(
     link: Link,
     user: Option<&str>,
@@ -181,7 +183,7 @@ fn no_seat(full: Full, shared: &Shared) -> Problem {
     Problem::fatal(code::TOO_MANY_CONNECTIONS, message).with_hint("start the server with a larger --max-connections")
 }
 
-/// What comes first.
+/// Reads the first packets, up to the opening.
 async fn open<S: AsyncRead + AsyncWrite + Unpin>(reader: &mut Reader<S>, has_tls: bool) -> Result<Opening, End> {
     loop {
         let mut packet = first_packet(reader).await?;
@@ -202,7 +204,7 @@ async fn open<S: AsyncRead + AsyncWrite + Unpin>(reader: &mut Reader<S>, has_tls
     }
 }
 
-/// A packet without a type: its length, and what it is.
+/// Reads a packet without a type: its length, then its code.
 async fn first_packet<S: AsyncRead + Unpin>(reader: &mut Reader<S>) -> Result<BytesMut, End> {
     reader.fill(8).await?;
     let length = (&reader.bytes()[..4]).get_i32();
@@ -225,7 +227,7 @@ fn decode_startup(mut packet: BytesMut) -> Result<Startup, End> {
     }
 }
 
-/// Who it is, if it is one that can be served.
+/// Checks the startup packet and returns the user's name.
 fn checked(startup: &Startup, link: &mut Link) -> Result<String, Problem> {
     let (major, minor) = (startup.protocol_number_major, startup.protocol_number_minor);
     if major != 3 {
@@ -252,7 +254,7 @@ fn checked(startup: &Startup, link: &mut Link) -> Result<String, Problem> {
     }
 }
 
-/// A key that others cannot guess.
+/// Generates a random secret key.
 fn secret(startup: &Startup) -> Result<SecretKey, Problem> {
     let failed = |_| Problem::fatal("XX000", "the system gives no random numbers");
     let random = SystemRandom::new();
@@ -324,7 +326,8 @@ async fn connect(
     })
 }
 
-/// The parameters that a client sets when it connects: first those of its `options`, which the others overrule.
+/// Returns the parameters that a client sets when it connects. Named parameters override those of
+/// `options`.
 fn parameters(startup: &Startup) -> Result<Vec<(String, String)>, Problem> {
     let mut parameters = match startup.parameters.get("options") {
         Some(options) => switches(options)?,
@@ -336,8 +339,8 @@ fn parameters(startup: &Startup) -> Result<Vec<(String, String)>, Problem> {
     Ok(parameters)
 }
 
-/// The parameters of `options` (`PGOPTIONS`): `-c name=value` or `--name=value`, as PostgreSQL's server takes them on its command
-/// line.
+/// Returns the parameters of `options` (`PGOPTIONS`): `-c name=value` or `--name=value`, as
+/// PostgreSQL's server takes them on its command line.
 fn switches(options: &str) -> Result<Vec<(String, String)>, Problem> {
     let (mut parameters, mut words) = (Vec::new(), words(options).into_iter());
     while let Some(word) = words.next() {
@@ -358,7 +361,7 @@ fn switches(options: &str) -> Result<Vec<(String, String)>, Problem> {
     Ok(parameters)
 }
 
-/// Words between blanks. A backslash takes the character behind it as it is.
+/// Splits at blanks. A backslash escapes the next character.
 fn words(options: &str) -> Vec<String> {
     let (mut words, mut word, mut letters) = (Vec::new(), None::<String>, options.chars());
     while let Some(letter) = letters.next() {
@@ -378,7 +381,7 @@ fn is_outside(name: &str) -> bool {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
-    /// Answers with a byte what the client has asked for before it says who it is.
+    /// Answers an encryption request with one byte.
     async fn answer(&mut self, byte: u8) -> Result<(), End> {
         self.source().write_all(&[byte]).await.map_err(|_| End::Closed)
     }

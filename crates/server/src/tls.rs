@@ -1,5 +1,5 @@
-//! TLS by rustls: 1.2 and 1.3, with certificates and a key that are read when the server begins. What is wrong with them is the end
-//! of the server, never a connection without it.
+//! TLS by rustls: 1.2 and 1.3, with certificates and a key that are read when the server starts. An
+//! invalid file stops the server; it never falls back to unencrypted connections.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,22 +14,22 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 
 use crate::private::{self, Readers, Unfit};
 
-/// The most bytes of a file of certificates or of a key.
+/// The maximum size of a certificate or key file, in bytes.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Where certificates and key are.
+/// The paths of the certificates and the key.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, and those that vouch for it.
+    /// The server's certificate, and the chain that signs it.
     pub certificates: PathBuf,
-    /// The private key of the first.
+    /// The private key of the server's certificate.
     pub key: PathBuf,
 }
 
-/// What encrypts connections.
+/// Creates the acceptor that encrypts connections.
 ///
 /// # Errors
-/// What is wrong with a file, in words.
+/// Returns a message if a file is unusable.
 pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let about = |path: &Path, what: String| format!("cannot use {} for TLS: {what}", path.display());
     let pem = File::open(&files.certificates).map_err(|e| e.to_string()).and_then(read);
@@ -61,7 +61,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|e| e.to_string())
 }
 
-/// The bytes of a file of certificates or of a key.
+/// Reads a certificate or key file.
 fn read(file: File) -> Result<Vec<u8>, String> {
     let mut pem = Vec::new();
     file.take(MOST_BYTES + 1).read_to_end(&mut pem).map_err(|e| e.to_string())?;

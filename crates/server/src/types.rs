@@ -1,7 +1,9 @@
-//! Types on both sides: Arrow's, as the engine has them, and PostgreSQL's, as clients know them by number.
+//! Types on both sides: Arrow's, as the engine has them, and PostgreSQL's, as clients know them by
+//! OID.
 //!
-//! What PostgreSQL has not is sent as the next larger that it has: unsigned integers as the next wider signed ones, 64 bits of
-//! them as numeric. Nanoseconds are cut to microseconds. What has no counterpart at all, such as a struct, is sent as text.
+//! A type that PostgreSQL lacks is sent as its next larger one: unsigned integers as the next wider
+//! signed ones, and 64-bit ones as numeric. Nanoseconds are truncated to microseconds. A type
+//! without a counterpart, such as a struct, is sent as text.
 
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
 use postgres_types::Kind;
 
-/// The Arrow type that values are brought into before they are sent: one that [`encode`](crate::encode) knows.
+/// Returns the Arrow type that values are converted to before they are sent: one that
+/// [`encode`](crate::encode) supports.
 pub fn wire_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Int8 | DataType::UInt8 => DataType::Int16,
@@ -36,18 +39,18 @@ pub fn wire_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The type of PostgreSQL's that values of such a type are sent as.
+/// Returns the PostgreSQL type that values of a type are sent as.
 pub fn pg_type(data_type: &DataType) -> Type {
     u32::try_from(postgres_type_of(data_type).0).ok().and_then(Type::from_oid).unwrap_or(Type::TEXT)
 }
 
-/// Whether clients are told the same of two types.
+/// Returns true if clients see two types as the same.
 pub fn is_same(one: &DataType, other: &DataType) -> bool {
     let (one, other) = (wire_type(one), wire_type(other));
     one == other || postgres_type_of(&one) == postgres_type_of(&other)
 }
 
-/// A column of rows, as clients are told of it.
+/// Returns the description of a column for clients.
 pub fn description(field: &Field, format: i16) -> FieldDescription {
     let wire = wire_type(field.data_type());
     let (oid, modifier) = postgres_type_of(&wire);
@@ -55,7 +58,8 @@ pub fn description(field: &Field, format: i16) -> FieldDescription {
     FieldDescription::new(field.name().clone(), 0, 0, pg_type(&wire).oid(), size, modifier, format)
 }
 
-/// The type of a parameter, by the number of PostgreSQL's that a client gives; `None` if it may be of any.
+/// Returns the type of a parameter by the OID that a client gives, or `None` if any type is
+/// permitted.
 pub fn declared(oid: u32) -> Option<DataType> {
     declared_of(&Type::from_oid(oid)?)
 }
@@ -68,7 +72,8 @@ fn declared_of(pg_type: &Type) -> Option<DataType> {
         Type::INT8 | Type::OID => DataType::Int64,
         Type::FLOAT4 => DataType::Float32,
         Type::FLOAT8 => DataType::Float64,
-        // Its digits are its value's. What is told of such a column is that it is numeric: values are sent with those they have.
+        // A parameter keeps the scale of its value. Such a column is announced as numeric, and
+        // values are sent with their own scale.
         Type::NUMERIC => DataType::Decimal128(18, 6),
         Type::DATE => DataType::Date32,
         Type::TIME => DataType::Time64(TimeUnit::Microsecond),
@@ -84,7 +89,7 @@ fn declared_of(pg_type: &Type) -> Option<DataType> {
     })
 }
 
-/// The number of a parameter's type: what the client has said, or what the statement says.
+/// Returns the OID of a parameter's type: the client's declaration, or else the inferred type.
 pub fn parameter(declared: u32, inferred: Option<&DataType>) -> u32 {
     let unknown = declared == 0 || declared == Type::UNKNOWN.oid();
     match inferred {

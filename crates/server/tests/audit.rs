@@ -1,4 +1,4 @@
-//! The audit log from outside: a line for each log-in, refusal and reach outside of the database,
+//! The audit log from outside: a line for each log-in, refusal and access outside of the database,
 //! and never a password.
 
 #![allow(clippy::unwrap_used)]
@@ -187,7 +187,7 @@ async fn one_that_cannot_be_written() {
     let bound = Server::bind(database, Options { audit, ..options() }, support::executors()).await;
     let message = bound.unwrap_err().to_string();
     assert!(message.contains("the audit log") && message.contains("missing/audit"), "{message}");
-    // One that is full later is counted.
+    // A log that is full later is counted.
     let metrics = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let place = place_with(Options { audit: Some(LogTo::File("/dev/full".into())), metrics, ..options() }).await;
     drop(place.connect().await);

@@ -1,13 +1,17 @@
-//! Clients that do as they like: they change and read rows, have tables of their own, are killed while they do, cancel at any moment,
-//! send half of a message, none, or one that is none, and read slowly or not at all.
+//! Chaos test: clients change and read rows, create temporary tables, are killed meanwhile, and
+//! cancel at any moment. They send half of a message, none, or a malformed one, and read slowly or
+//! not at all.
 //!
-//! Claims, whatever they do:
-//! - money that is moved within transactions is neither lost nor made, and nobody ever sees a half of it;
-//! - what was acknowledged is there once, what was refused is not, and of what nobody was told all is there, or nothing;
-//! - a query that is cancelled at any moment ends with its right answer, or says that it was cancelled;
-//! - when they are gone, sessions, file descriptors and memory are as before.
+//! Claims:
+//! - transactions that move money conserve its sum, and no reader sees a half of one;
+//! - an acknowledged batch is present once, a refused one is absent, and an uncertain one is
+//!   present completely or not at all;
+//! - a query that is cancelled at any moment returns its right answer, or the cancellation error;
+//! - after the clients disconnect, sessions, file descriptors and memory return to their earlier
+//!   levels.
 //!
-//! `ONEHOP_CHAOS_SECONDS` makes it as long as somebody likes, `ONEHOP_SEED` repeats what was done, as far as the clock does.
+//! `ONEHOP_CHAOS_SECONDS` sets the duration. `ONEHOP_SEED` repeats a run, as far as the timing
+//! permits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,14 +32,15 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, NoTls};
 
 const CLIENTS: u64 = 6;
-/// What each of them does in a round.
+/// The number of actions of each client in a round.
 const ACTIONS: usize = 14;
 const ACCOUNTS: usize = 10;
 const MONEY: i64 = 1000;
-/// Memory that a process may have more of after the same again: allocators keep some.
+/// The permitted growth of the process's memory over identical rounds, in bytes: allocators keep
+/// some.
 const MORE_MEMORY_BYTES: u64 = 96 << 20;
 
-/// What is known of batches of rows, by number: how many rows each has.
+/// The number of rows of each batch, by the batch's number and outcome.
 #[derive(Default)]
 struct Book {
     acknowledged: BTreeMap<i64, i64>,
@@ -53,7 +58,7 @@ struct Visitor {
 
 type Connected = (Client, JoinHandle<Result<(), Error>>);
 
-/// Whether it was cancelled, had to wait too long, or found too many others: nothing that is wrong.
+/// Returns true for an expected refusal: a cancellation, a lock timeout, or a full server.
 fn is_refusal(e: &Error) -> bool {
     matches!(code(e), "57014" | "55P03" | "53300")
 }
@@ -64,7 +69,7 @@ impl Visitor {
         (client, tokio::spawn(connection))
     }
 
-    /// A moment, of some milliseconds at most.
+    /// Returns a random duration of at most some milliseconds.
     fn moment(&mut self) -> Duration {
         Duration::from_micros(self.random.below(20_000) as u64)
     }
@@ -116,7 +121,7 @@ impl Visitor {
         }
     }
 
-    /// Several statements of one text: all, or nothing.
+    /// Inserts rows by several statements of one text: all of them, or none.
     async fn adds_rows(&mut self, ending: Ending) {
         let (client, connection) = self.connect().await;
         let batch = self.next.fetch_add(1, Relaxed);
@@ -136,7 +141,7 @@ impl Visitor {
         match added {
             Ok(()) => drop(book.acknowledged.insert(batch, statements)),
             Err(e) if e.is_closed() && ending == Ending::IsKilled => {
-                // Of what is wrong nothing may be there, whoever was told.
+                // A wrong batch must be absent in any case.
                 let known = if is_wrong { &mut book.refused } else { &mut book.uncertain };
                 known.insert(batch, statements);
             }
@@ -163,7 +168,7 @@ impl Visitor {
             let _ = sink.send(Bytes::from(format!("{batch}\t{row}\n"))).await;
         }
         if stops_at < rows {
-            // It says that it fails, or nothing at all.
+            // The client sends a failure, or disconnects.
             if self.random.below(2) == 0 {
                 connection.abort();
             }
@@ -190,7 +195,7 @@ impl Visitor {
         let text = format!("SELECT sum(value * 2) FROM generate_series(1, {last})");
         let asked = tokio::spawn(async move {
             let outcome = client.query_one(&text, &[]).await;
-            // The connection is as it was.
+            // The connection is unchanged.
             let seven = client.query_one("SELECT 7", &[]).await;
             (outcome, seven)
         });
@@ -207,7 +212,7 @@ impl Visitor {
                 self.note("cancelled");
             }
         }
-        // The request may have come for it.
+        // The cancel request may have hit it.
         match seven {
             Ok(row) => assert_eq!(row.get::<_, i64>(0), 7),
             Err(e) => assert_eq!(code(&e), "57014", "{e:?}"),
@@ -221,7 +226,7 @@ impl Visitor {
         self.note("read");
     }
 
-    /// Temporary tables, in memory or in files, of the same name in all sessions.
+    /// Uses temporary tables, in memory or in files, of the same name in all sessions.
     async fn has_its_own(&mut self, ending: Ending) {
         let (client, connection) = self.connect().await;
         let (rows, more, account) =
@@ -246,13 +251,13 @@ impl Visitor {
         match worked.await {
             Ok(()) => self.note("had tables of its own"),
             Err(e) if e.is_closed() && ending == Ending::IsKilled => self.note("killed while it had tables of its own"),
-            // Others have moved money since its transaction began.
+            // Another client has moved money since its transaction began.
             Err(e) if code(&e) == "40001" => self.note("had to begin again"),
             Err(e) => assert!(is_refusal(&e), "{e:?}"),
         }
     }
 
-    /// A connection that is logged in, of which nobody takes care.
+    /// Opens a connection that is logged in, without a client behind it.
     async fn raw(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.place.address).await.unwrap();
         stream.write_all(&startup()).await.unwrap();
@@ -277,7 +282,7 @@ impl Visitor {
     async fn sends_a_half(&mut self) {
         let mut stream = self.raw().await;
         let whole = [message(b'Q', b"BEGIN; UPDATE account SET money = 0\0"), message(b'Q', b"COMMIT\0")].concat();
-        // Never all of the COMMIT.
+        // Never the whole COMMIT.
         let _ = stream.write_all(&whole[..self.random.below(whole.len() - 1)]).await;
         tokio::time::sleep(self.moment()).await;
         self.note("half of a message sent");
@@ -302,7 +307,7 @@ enum Ending {
     IsKilled,
 }
 
-/// All clients at the same time, until each has done enough.
+/// Runs all clients concurrently, until each has performed its actions.
 async fn round(place: &Arc<Place>, seed: u64, book: &Arc<Mutex<Book>>, next: &Arc<AtomicI64>) {
     let visitors = (0..CLIENTS).map(|number| {
         let random = Random::of(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -320,7 +325,7 @@ async fn round(place: &Arc<Place>, seed: u64, book: &Arc<Mutex<Book>>, next: &Ar
     answers_are_right(place, book).await;
 }
 
-/// Looks at all that is there. What is known to be right makes way: a database in memory is memory.
+/// Checks all data. Deletes the checked rows, because a database in memory occupies memory.
 async fn answers_are_right(place: &Place, book: &Mutex<Book>) {
     let client = place.connect().await;
     let sum = client.query_one("SELECT sum(money) FROM account", &[]).await.unwrap().get::<_, i64>(0);
@@ -357,8 +362,8 @@ fn memory_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Has as many statements under way at once as the engine keeps threads for (eight), so that no later round makes it keep more: each
-/// of them has descriptors.
+/// Runs as many concurrent statements as the engine keeps threads for (eight), so that no later
+/// round makes it keep more: each thread has descriptors.
 async fn as_many_as_are_kept(place: &Place) {
     let mut clients = Vec::new();
     for _ in 0..8 {
@@ -373,7 +378,7 @@ async fn as_many_as_are_kept(place: &Place) {
     }
 }
 
-/// Sockets are closed by tasks that are still ending: soon.
+/// Waits for the descriptors to be closed, which the last tasks do soon.
 async fn eventually_at_most(most: usize) {
     let began = Instant::now();
     while descriptors() > most {
@@ -395,7 +400,7 @@ async fn whatever_clients_do_nothing_is_wrong_and_nothing_is_left() {
         .unwrap();
     client.batch_execute(&format!("INSERT INTO account VALUES {}", accounts.join(", "))).await.unwrap();
     drop(client);
-    // A first round makes what is made once.
+    // A first round performs all one-time allocations.
     round(&place, random.next(), &book, &next).await;
     as_many_as_are_kept(&place).await;
     tokio::time::sleep(Duration::from_millis(500)).await;

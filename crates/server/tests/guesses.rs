@@ -1,5 +1,5 @@
-//! Guesses of passwords, by whatever connections, names and addresses; and what tells a name that
-//! is there from one that is not. The numbers are those of the guide.
+//! Password guesses over any connections, names and addresses, and the indistinguishability of
+//! known and unknown names. The numbers are those of the guide.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,12 +20,12 @@ use support::{Place, options, place_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The most wrong guesses that are judged from one address.
+/// Returns the maximum number of wrong guesses that are judged from one address.
 fn most_of_address(window: Duration) -> usize {
     11 + window.as_secs() as usize / 60 + 1
 }
 
-/// The most of one name's password.
+/// Returns the maximum number of judged guesses of one name's password.
 fn most_of_name(window: Duration) -> usize {
     24 + window.as_secs() as usize / 10 + 1
 }
@@ -43,7 +43,7 @@ async fn place_of_file(folder: &Path) -> Place {
     place_with(Options { users: Some(Users::at(folder.join("users"))), http, ..options() }).await
 }
 
-/// The status of the page for a user.
+/// Requests the page as a user and returns the status.
 async fn page(place: &Place, user: &str, password: &str) -> u16 {
     let mut stream = TcpStream::connect(place.http.unwrap()).await.unwrap();
     let basic = STANDARD.encode(format!("{user}:{password}"));
@@ -136,8 +136,8 @@ async fn addresses_share_the_limit_of_a_name_and_lock_out_no_user() {
         let judged = count(&codes, "28P01");
         assert!((20..=most_of_name(began.elapsed())).contains(&judged), "{name}: {judged} in {:?}", began.elapsed());
     }
-    // She still gets in from the address that she has logged in from, and others from any. One of
-    // these may share the counter of a guesser's, and not two.
+    // She still gets in from her familiar address, and others from any. One of these may share an
+    // attacker's counter, but not two.
     assert_eq!(scram::guess(place.address, HERE, "ada", "ada's").await, "ok");
     let bobs = [1, 2, 3].map(|n| scram::guess(place.address, Ipv4Addr::new(127, 0, 9, n), "bob", "bob's"));
     let codes = futures::future::join_all(bobs).await;
@@ -150,7 +150,7 @@ async fn guesses_of_other_names_keep_no_user_from_the_page() {
     let place = place_of(folder.path(), &["ada"]).await;
     assert_eq!(scram::guess(place.address, HERE, "ada", "ada's").await, "ok");
     while scram::guess(place.address, HERE, "nobody", "guess").await == "28P01" {}
-    // Nothing remembers her password, and the address has no guess left.
+    // Her password is not remembered, and the address has no guess left.
     for _ in 0..6 {
         assert_eq!(page(&place, "ada", "ada's").await, 200);
     }
@@ -163,7 +163,7 @@ async fn a_known_name_is_refused_as_an_unknown_one() {
     let place = place_of(folder.path(), &["ada"]).await;
     assert_eq!(scram::guess(place.address, HERE, "ada", "ada's").await, "ok");
     assert_eq!(page(&place, "ada", "ada's").await, 200);
-    // The seventh one is followed by a wait of 4 s.
+    // A wait of 4 s follows the seventh guess.
     let (mut judged, mut last) = (0, Instant::now());
     while judged < 7 {
         if scram::guess(place.address, HERE, "x", "guess").await == "28P01" {
@@ -194,7 +194,7 @@ async fn a_password_that_the_page_remembers_is_no_way_around() {
     }
     let most = most_of_address(began.elapsed());
     assert!((5..=most).contains(&judged), "{judged}");
-    // While guesses are left, by the address's counter and then by the pair's own.
+    // Let in while guesses are left, by the address's counter and then by the pair's own.
     assert!((4..=2 * most).contains(&let_in), "{let_in}: what is remembered is judged like other passwords");
 }
 
@@ -208,7 +208,7 @@ async fn requests_to_the_page_that_come_at_once_get_no_more_verdicts() {
     let judged = count(&codes, "401");
     assert!((5..=most_of_address(began.elapsed())).contains(&judged), "{judged}");
     assert_eq!(judged + count(&codes, "429"), 60, "{codes:?}");
-    // A browser's first requests come at once as well, and are right.
+    // A browser's first requests are concurrent as well, and have the right password.
     let folder = tempfile::tempdir().unwrap();
     let place = place_of(folder.path(), &["bob"]).await;
     let codes = futures::future::join_all((0..16).map(|_| page(&place, "bob", "bob's"))).await;

@@ -1,4 +1,5 @@
-//! Statements that are cancelled, clients that go, servers that are full or end: nothing stays behind, and who is left is told.
+//! Cancelled statements, disconnecting clients, and full or ending servers: no state leaks, and the
+//! remaining clients are told.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +11,7 @@ use onehop_server::Options;
 use support::{code, options, place, place_with};
 use tokio_postgres::NoTls;
 
-/// Takes longer than any test: what ends it is what is tested.
+/// A statement that runs longer than any test. The tests end it.
 const ENDLESS: &str =
     "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b WHERE a.a = -b.b";
 
@@ -39,7 +40,7 @@ async fn a_statement_is_cancelled_by_its_key() {
     };
     let (outcome, ()) = futures::join!(endless, cancel);
     assert_eq!(code(&outcome.unwrap_err()), "57014");
-    // The next one is not its concern.
+    // The next statement is not affected.
     assert_eq!(client.query_one("SELECT 1", &[]).await.unwrap().get::<_, i64>(0), 1);
     until(async || running(&other).await == 0).await;
 }
@@ -80,7 +81,7 @@ async fn a_transaction_of_a_client_that_goes_is_rolled_back() {
     let connection = tokio::spawn(connection);
     client.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
     connection.abort();
-    // It had the writer's place.
+    // The disconnected client held the writer's place.
     other.batch_execute("INSERT INTO t VALUES (2)").await.unwrap();
     assert_eq!(other.query_one("SELECT sum(a) FROM t", &[]).await.unwrap().get::<_, i64>(0), 2);
 }
@@ -106,7 +107,7 @@ async fn statements_beyond_the_queue_are_refused() {
         assert_eq!(code(&e), "57014");
     };
     let queued = async {
-        // Whichever comes second is refused; the other waits until the first is cancelled.
+        // The later one is refused. The other waits until the first statement is cancelled.
         let outcomes = futures::future::select(
             Box::pin(second.query_one("SELECT 2", &[])),
             Box::pin(third.query_one("SELECT 2", &[])),
@@ -116,7 +117,7 @@ async fn statements_beyond_the_queue_are_refused() {
             futures::future::Either::Right((outcome, waiting)) => (outcome, waiting),
         };
         assert_eq!(code(&refused.unwrap_err()), "53300");
-        // Clients set what they need when they connect.
+        // Clients change settings when they connect.
         for text in ["SET statement_timeout = '1min'", "RESET statement_timeout"] {
             fourth.batch_execute(text).await.unwrap();
             fourth.execute(text, &[]).await.unwrap();

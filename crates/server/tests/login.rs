@@ -1,4 +1,4 @@
-//! Who may log in, and do what.
+//! Log-ins and the rights of users.
 
 #![allow(clippy::unwrap_used)]
 
@@ -122,7 +122,7 @@ async fn what_would_not_be_safe_does_not_begin() {
     let elsewhere = Options { listen: ([0, 0, 0, 0], 0).into(), ..options() };
     let users = Users::at(folder.path().join("users"));
     assert!(bind(elsewhere.clone()).await.unwrap_err().to_string().contains("both users who log in and TLS"));
-    // There is no such file.
+    // The file does not exist.
     assert!(bind(Options { users: Some(users.clone()), ..options() }).await.is_err());
     users.add("ada", "x", Rights::Admin).unwrap();
     assert!(bind(Options { users: Some(users), ..elsewhere }).await.is_err());

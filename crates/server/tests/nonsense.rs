@@ -1,5 +1,5 @@
-//! Messages that are none: random, cut off, too long, out of their order. The connection that they come over ends, or goes on;
-//! the server goes on in any case, and keeps nothing of it. `ONEHOP_SEED` repeats a run.
+//! Malformed messages: random, truncated, too long, or out of order. The connection ends or
+//! continues. The server continues in any case, and leaks nothing. `ONEHOP_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use support::{Place, Random, is_well, message, place, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends bytes, and reads what comes until nothing does.
+/// Sends bytes, and reads until the end of the stream.
 async fn send(place: &Place, bytes: &[u8], then: Then) -> Vec<u8> {
     let mut stream = TcpStream::connect(place.address).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -52,7 +52,7 @@ async fn what_is_no_beginning_ends() {
         let then = [Then::Vanish, Then::HalfClose][random.below(2)];
         send(&place, &bytes, then).await;
     }
-    // A length that nobody has the memory for.
+    // A length that exceeds any memory.
     let answer = send(&place, &[0x7f, 0xff, 0xff, 0xff, 0, 3, 0, 0], Then::Listen).await;
     assert!(answer.windows(5).any(|code| code == b"08P01"), "{answer:?}");
     is_well(&place).await;
@@ -92,15 +92,15 @@ async fn oversized_and_misplaced_messages_are_told_apart() {
     let place = place().await;
     let told = async |bytes: &[u8]| send(&place, &[startup(), bytes.to_vec()].concat(), Then::Listen).await;
     let has = |answer: &[u8], text: &str| answer.windows(text.len()).any(|part| part == text.as_bytes());
-    // Longer than is allowed: nothing of it is waited for.
+    // A length above the limit: the server does not wait for the body.
     let answer = told(&[&[b'Q'][..], &0x3fff_ffff_u32.to_be_bytes()].concat()).await;
     assert!(has(&answer, "08P01") && has(&answer, "FATAL"), "{}", String::from_utf8_lossy(&answer));
     let answer = told(&message(b'Q', b"SELECT '\xff'\0")).await;
     assert!(has(&answer, "22021"), "{}", String::from_utf8_lossy(&answer));
-    // COPY's messages where there is no COPY, as after one that has failed.
+    // COPY messages outside of a COPY, as after a failed one.
     let answer = told(&[message(b'd', b"1\n"), message(b'c', b""), message(b'Q', b"SELECT 42\0")].concat()).await;
     assert!(has(&answer, "SELECT 1"), "{}", String::from_utf8_lossy(&answer));
-    // A password that nobody has asked for.
+    // A password that was not requested.
     let answer = told(&message(b'p', b"secret\0")).await;
     assert!(has(&answer, "08P01"), "{}", String::from_utf8_lossy(&answer));
     is_well(&place).await;

@@ -1,4 +1,4 @@
-//! What a server tells of itself, from outside: the lines of its log, and the spans that a collector gets.
+//! Observability from outside: the lines of the log, and the spans that a collector receives.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,12 +23,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// It goes on until somebody ends it.
+/// A statement that runs until it is cancelled.
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000) AS a(x), generate_series(1, 1000000) AS b(y)";
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// The lines of a log, parsed.
+/// Returns the parsed lines of a log.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "{text}");
@@ -43,7 +43,7 @@ fn with_log(path: &Path) -> Options {
     Options { log: Some(LogTo::File(path.into())), ..options() }
 }
 
-/// Keeps what is sent to it, and answers with a status.
+/// A collector that keeps the received spans, and responds with a fixed status.
 struct Collector {
     url: String,
     requests: mpsc::UnboundedReceiver<(String, ExportTraceServiceRequest)>,
@@ -69,7 +69,7 @@ impl Collector {
         Options { otlp: Some(self.url.clone()), ..options() }
     }
 
-    /// What was sent by now.
+    /// Returns the spans received so far.
     fn spans(&mut self) -> Vec<Span> {
         let mut all = Vec::new();
         while let Ok((head, request)) = self.requests.try_recv() {
@@ -150,17 +150,18 @@ async fn a_line_for_all_that_happens() {
     let client = place.connect().await;
     client.batch_execute("CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 1000)").await.unwrap();
     client.query_one("SELECT sum(x) FROM t WHERE x > $1", &[&5_i64]).await.unwrap();
-    // No room for another.
+    // The server is full.
     assert!(place.connect_with(&place.config()).await.is_err());
     client.batch_execute("SELECT 'a\nb\"}' AS x, CAST('x' AS INTEGER)").await.unwrap_err();
-    // What never begins: it cannot be parsed, or asked about; its values are no values; its transaction has failed.
+    // Statements that never begin: they cannot be parsed or described, have invalid values, or
+    // their transaction has failed.
     client.batch_execute("SELEKT 1").await.unwrap_err();
     client.query("SELECT * FROM missing", &[]).await.unwrap_err();
     client.batch_execute("BEGIN").await.unwrap();
     client.batch_execute("SELECT 1/0").await.unwrap_err();
     client.batch_execute("SELECT 'refused'").await.unwrap_err();
     client.batch_execute("ROLLBACK").await.unwrap();
-    // It fails when it has given some rows, which were asked for by themselves.
+    // The statement fails after it has returned some rows, which were fetched separately.
     let mut client = client;
     let transaction = client.transaction().await.unwrap();
     let text = "SELECT 10 / (90000 - value) AS later FROM generate_series(1, 100000)";
@@ -253,7 +254,7 @@ async fn nothing_of_a_password_is_told() {
     }
     drop(client);
     place.connect_with(place.config().password("wrong-one")).await.unwrap_err();
-    // Where a password should be is none.
+    // The client sends no valid password message.
     let mut stream = TcpStream::connect(place.address).await.unwrap();
     stream.write_all(&startup()).await.unwrap();
     stream.write_all(&support::message(b'p', b"wrong-one\0")).await.unwrap();
@@ -302,7 +303,7 @@ async fn statements_are_spans_with_two_parts() {
     drop(client);
     place.ended().await;
 
-    // Those of its last moments are sent as well, and before it is over.
+    // The last spans are exported as well, before the server ends.
     let spans = collector.spans();
     let (create, insert) = (find(&spans, "CREATE"), find(&spans, "INSERT"));
     let (select, failed) = (find(&spans, "$1"), find(&spans, "(x - x)"));
@@ -329,7 +330,7 @@ async fn statements_are_spans_with_two_parts() {
     assert_eq!(attributes(insert)["db.query.text"], "INSERT INTO t VALUES (?, ?), (?, ?)");
     assert!(attributes(create).keys().any(|name| name.starts_with("onehop.bytes.")), "{:#?}", attributes(create));
 
-    // Below its client's, and its parts below it, one after the other.
+    // The span is a child of the client's, and its two parts are its children, one after the other.
     assert_eq!((hex(&select.trace_id), hex(&select.parent_span_id)), (PARENT[3..35].into(), PARENT[36..52].into()));
     let of_select = parts(&spans, select);
     assert_eq!(of_select.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["plan", "execute"]);
@@ -356,7 +357,7 @@ async fn a_collector_that_takes_nothing_keeps_nobody_waiting() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = format!("http://{}", gone.local_addr().unwrap());
     drop(gone);
-    // It takes connections, and says nothing.
+    // A collector that accepts connections, and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     for (url, is_counted) in [(refusing.url.clone(), true), (nobody, true), (silent_url, false)] {
@@ -364,7 +365,7 @@ async fn a_collector_that_takes_nothing_keeps_nobody_waiting() {
         let mut place = place_with(Options { metrics, otlp: Some(url.clone()), ..options() }).await;
         let client = place.connect().await;
         let began = Instant::now();
-        // More than are sent at once, so that some are on their way.
+        // More than one batch, so that some are in flight.
         for n in 0..600 {
             client.batch_execute(&format!("SELECT {n}")).await.unwrap();
         }
@@ -388,7 +389,7 @@ async fn spans_that_are_taken_are_counted() {
     let metrics = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let place = place_with(Options { metrics, ..collector.options() }).await;
     let client = place.connect().await;
-    // A batch is sent when it is full.
+    // A batch is exported when it is full.
     for n in 0..200 {
         client.batch_execute(&format!("SELECT {n}")).await.unwrap();
     }

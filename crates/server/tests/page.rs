@@ -1,4 +1,4 @@
-//! The page from outside: what it shows, to whom, and who may end what.
+//! The page from outside: its contents, its viewers, and the right to cancel statements.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,14 +16,14 @@ use support::{Place, options, place_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// It goes on until somebody ends it.
+/// A statement that runs until it is cancelled.
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000) AS a(x), generate_series(1, 1000000) AS b(y)";
 
 fn with_page() -> Options {
     Options { http: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..options() }
 }
 
-/// Status, head and body of an answer.
+/// The status, head and body of a response.
 struct Answer {
     status: u16,
     head: String,
@@ -55,7 +55,7 @@ async fn get(place: &Place, path: &str) -> Answer {
     asked(place, &format!("GET {path}"), &[]).await
 }
 
-/// The statement that runs, when it does, and has a plan.
+/// Waits for a running statement with a plan, and returns it.
 async fn running(place: &Place, headers: &[(&str, &str)]) -> Value {
     loop {
         let state = asked(place, "GET /api/state", headers).await.json();
@@ -67,7 +67,7 @@ async fn running(place: &Place, headers: &[(&str, &str)]) -> Value {
     }
 }
 
-/// What becomes of somebody who waits for it.
+/// Runs the endless statement and returns its error.
 async fn waits(client: tokio_postgres::Client) -> tokio_postgres::Error {
     client.query_one(ENDLESS, &[]).await.map(drop).unwrap_err()
 }
@@ -112,7 +112,7 @@ async fn what_runs_is_shown_with_its_plan_and_ended() {
     assert!(state["moved"]["rows_scanned"].as_u64().unwrap() >= 100_000, "{state}");
     assert_eq!(state["memory"][0]["name"], "block cache");
     assert_eq!(state["activity"][0]["user_name"], "ada");
-    // What ended last comes first.
+    // The last completed statement comes first.
     let recent = &state["recent"][0];
     assert_eq!((&recent["state"], &recent["rows"]), (&"done".into(), &1.into()), "{state}");
     let query = get(&place, &format!("/api/queries/{}", recent["id"])).await.json();
@@ -173,7 +173,7 @@ async fn who_looks_logs_in_where_clients_do() {
         assert!(!answer.body.contains("running"), "{}", answer.body);
     }
     let (ada, bob) = (basic("ada:Ada's: secret"), basic("bob:bob"));
-    // Whatever name leads here: nobody else's browser knows the password.
+    // Any host name is accepted, because another site's browser does not know the password.
     let by_name = [("Authorization", ada.as_str()), ("Host", "db.example")];
     assert_eq!(asked(&place, "GET /", &by_name).await.status, 200);
     let connect = async |name: &str, password: &str| {
@@ -188,18 +188,18 @@ async fn who_looks_logs_in_where_clients_do() {
     let with_header = [as_ada[0], ("X-Onehop", "1")];
     assert_eq!(asked(&place, &cancel, &with_header).await.status, 200);
     of_ada.await.unwrap();
-    // One's own.
+    // A user's own statement.
     let of_bob = tokio::spawn(waits(connect("bob", "bob").await));
     let query = running(&place, &as_bob).await;
     assert_eq!((&query["user"], &query["may_cancel"]), (&"bob".into(), &true.into()));
     let cancel = format!("POST /api/queries/{}/cancel", query["id"]);
     assert_eq!(asked(&place, &cancel, &as_bob).await.status, 200);
     of_bob.await.unwrap();
-    // What was right is forgotten with the user.
+    // A remembered password is forgotten with the user.
     assert_eq!(asked(&place, "GET /api/state", &as_bob).await.status, 200);
     users.remove("bob").unwrap();
     assert_eq!(asked(&place, "GET /api/state", &as_bob).await.status, 401);
-    // Who guesses waits.
+    // A guesser has to wait.
     for _ in 0..5 {
         asked(&place, "GET /", &[("Authorization", &basic("ada:guess"))]).await;
     }

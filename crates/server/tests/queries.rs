@@ -1,5 +1,5 @@
-//! What tokio-postgres, which speaks binary, gets for statements, and what it is told when they fail. Values that are expected
-//! are PostgreSQL 15's for the same statements.
+//! Results of statements through tokio-postgres, which uses the binary format, and their errors.
+//! Expected values are those of PostgreSQL 15.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ async fn parameters_get_the_types_of_what_they_stand_beside() {
     assert_eq!(update.params(), [Type::TEXT, Type::INT4]);
     assert_eq!(client.execute(&update, &[&"y", &2]).await.unwrap(), 1);
     assert_eq!(client.execute("DELETE FROM t WHERE a < $1", &[&3]).await.unwrap(), 2);
-    // What a client casts is of that type, and comes as it was announced.
+    // A parameter with a cast has that type, and its column is sent as announced.
     let row = client.query_one("SELECT $1::int + 1, $2::text", &[&41, &"x"]).await.unwrap();
     assert_eq!(row.get::<_, &str>(1), "x");
 }
@@ -91,13 +91,13 @@ async fn errors_have_codes_and_leave_the_connection_as_it_was() {
         ("SET thread = 2", "42704"),
         ("SELECT b FROM t", "42703"),
         ("EXECUTE nothing", "26000"),
-        // Patterns: constant, of a column, and too large when they are compiled.
+        // Patterns: constant, from a column, and too large when compiled.
         ("SELECT 'a' ~ '(('", "2201B"),
         ("SELECT 'a' ~ p FROM (VALUES ('((')) AS v(p)", "2201B"),
         ("SELECT c ~ '((a{0,100}){0,100}){0,100}' FROM (VALUES ('a')) AS v(c)", "2201B"),
         ("SELECT regexp_replace(c, '(', 'x') FROM (VALUES ('a')) AS v(c)", "2201B"),
         ("SELECT regexp_matches(c, '(') FROM (VALUES ('a')) AS v(c)", "2201B"),
-        // Calls of no such types.
+        // Calls with wrong argument types.
         ("SELECT round(1.5, 'x', 3)", "42883"),
         ("SELECT round(1.5, a) FROM (VALUES (1.5)) AS v(a)", "42883"),
         ("SELECT trunc(CAST(1.5 AS DOUBLE PRECISION), 2.5)", "42883"),
@@ -132,7 +132,7 @@ async fn a_transaction_that_has_failed_takes_nothing_but_its_end() {
     assert_eq!(code(&e), "25P02");
     transaction.rollback().await.unwrap();
     assert_eq!(count(&client).await, 0);
-    // Rows that fail on their way fail it as well.
+    // An error while rows are sent fails the transaction as well.
     client.batch_execute("BEGIN").await.unwrap();
     client.batch_execute("INSERT INTO t VALUES (0)").await.unwrap();
     let e = client.simple_query("SELECT 1 / a FROM t").await.unwrap_err();
@@ -221,7 +221,7 @@ async fn portals_give_rows_as_they_are_asked_for() {
         all.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
     }
     assert_eq!(all, (1..=10).collect::<Vec<_>>());
-    // Some, and then all that are left.
+    // Fetches some rows, and then the rest.
     let portal = transaction.bind("SELECT value FROM generate_series(1, 10)", &[]).await.unwrap();
     assert_eq!(transaction.query_portal(&portal, 4).await.unwrap().len(), 4);
     assert_eq!(transaction.query_portal(&portal, 0).await.unwrap().len(), 6);

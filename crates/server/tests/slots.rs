@@ -1,5 +1,5 @@
-//! Connections that do not log in, or say nothing over HTTP, keep no client out; and the last
-//! places are for admins.
+//! Connections that do not log in, or are silent over HTTP, keep no client out. The last places are
+//! for admins.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ async fn silent(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     all
 }
 
-/// The body of an answer; empty if there is none.
+/// Returns the body of a response, or an empty string if there is none.
 async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
@@ -48,7 +48,7 @@ async fn figure(place: &Place, name: &str) -> u64 {
 async fn silent_connections_keep_no_client_out() {
     let place = place_with(looked_at()).await;
     let began = Instant::now();
-    // More than there are places for clients, and than there are slots.
+    // More than the places for clients, and more than the slots.
     for count in [100, 300] {
         let all = silent(place.address, count).await;
         let client = place.connect().await;
@@ -65,7 +65,7 @@ async fn those_that_do_not_go_on_keep_no_client_out() {
     let users = Users::at(folder.path().join("users"));
     users.add("ada", "ada's", Rights::Read).unwrap();
     let place = place_with(Options { users: Some(users), max_logins: Some(8), ..looked_at() }).await;
-    // Some say who they are, some begin to prove it.
+    // Some identify themselves, and some begin the exchange.
     let (mut said, mut begun) = (Vec::new(), Vec::new());
     for _ in 0..20 {
         said.push(scram::started(place.address, HERE, "ada").await);
@@ -85,7 +85,7 @@ async fn as_many_clients_as_there_are_places_may_log_in_at_once() {
     assert_eq!(clients.iter().filter(|client| client.is_ok()).count(), 100);
     let Err(e) = place.connect_with(&config).await else { panic!("there was room") };
     assert_eq!(code(&e), "53300");
-    // A statement of one of them can be ended all the same.
+    // A statement of one of them can still be cancelled.
     let client = clients.into_iter().next().unwrap().unwrap();
     client.cancel_token().cancel_query(tokio_postgres::NoTls).await.unwrap();
 }
@@ -120,7 +120,7 @@ async fn those_who_look_are_answered_while_clients_are_not() {
     let (page, metrics) = (place.http.unwrap(), place.metrics.unwrap());
     let began = Instant::now();
     let _held = (silent(place.address, 100).await, silent(page, 100).await, silent(metrics, 100).await);
-    // Some have asked for something, and wait.
+    // Some have sent a part of a request, and wait.
     for address in [page, metrics] {
         for mut stream in silent(address, 40).await {
             let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;

@@ -1,4 +1,5 @@
-//! Rows that a PostgreSQL server sends to one that attached it: binary COPY, in messages of any size.
+//! Rows that a PostgreSQL server sends to a database that attached it: binary COPY, in messages of
+//! any size.
 //!
 //! The first byte of an input is the size of its messages.
 

@@ -1,49 +1,50 @@
-//! Damage to images that are made when a target starts: segments, stores, records.
+//! Damage to images that are created when a target starts: segments, stores, records.
 //!
-//! An image of random identity differs from run to run, and is large. What is kept and repeated is
-//! therefore not the damaged image but the damage: which image, how it is sealed, and a list of edits.
+//! Images with random identities differ from run to run, and are large. The corpus therefore keeps
+//! the damage instead of the damaged image: the number of the image, its sealing, and a list of
+//! edits.
 //!
 //! ```text
 //! image u8, seal u8, then 10 bytes for each edit: region u8, operation u8, at u32, value u32
 //! ```
-//! An edit is anywhere in one of the image's regions: `at` is taken modulo its length. Regions that
-//! overlap or repeat make places that matter likelier.
+//! An edit changes a place in one of the image's regions: `at` is taken modulo its length. Regions
+//! that overlap or repeat make important places likelier.
 
 use std::ops::Range;
 
 use super::mutator::{EDGES, Mutator};
 
-/// Bytes of an edit.
+/// The encoded size of an edit, in bytes.
 const EDIT_BYTES: usize = 10;
-/// Edits at once, at most.
+/// The maximum number of edits of an input.
 const MOST_EDITS: usize = 64;
 
 /// A change of some bytes of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit {
-    /// The region it is in, modulo their number.
+    /// The region, modulo their number.
     pub region: u8,
-    /// What is done.
+    /// The operation.
     pub operation: u8,
     /// The place in the region, modulo its length.
     pub at: u32,
-    /// What the operation goes by.
+    /// The operand of the operation.
     pub value: u32,
 }
 
-/// A damaged image.
+/// The damage of an image.
 #[derive(Clone, Debug)]
 pub struct Damage {
     /// The image, modulo their number.
     pub image: u8,
-    /// How much of the damage checksums hide; what the bits mean is the target's.
+    /// The checksums that are recomputed after the damage. The target defines the bits.
     pub seal: u8,
     /// The edits, in order.
     pub edits: Vec<Edit>,
 }
 
 impl Damage {
-    /// The damage that an input stands for. All bytes stand for one.
+    /// Decodes the damage of an input. Any bytes are valid.
     pub fn decode(input: &[u8]) -> Self {
         let (image, seal) = (input.first().copied().unwrap_or(0), input.get(1).copied().unwrap_or(0));
         let edits = input.get(2..).unwrap_or_default().chunks_exact(EDIT_BYTES).take(MOST_EDITS);
@@ -54,7 +55,7 @@ impl Damage {
         Self { image, seal, edits: edits.collect() }
     }
 
-    /// The input that stands for it.
+    /// Encodes the damage as an input.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.image, self.seal];
         for edit in &self.edits {
@@ -65,7 +66,7 @@ impl Damage {
         bytes
     }
 
-    /// The damage of a number.
+    /// Returns random damage.
     pub fn random(mutator: &mut Mutator) -> Self {
         let byte = |mutator: &mut Mutator| mutator.next(256) as u8;
         let (image, seal) = (byte(mutator), byte(mutator));
@@ -78,7 +79,7 @@ impl Damage {
         Self { image, seal, edits: edits.collect() }
     }
 
-    /// An input of a number: damage of its own, or, rarely, a kept one with more.
+    /// Returns a new input: random damage, or, rarely, a kept one with more.
     pub fn mutate(mutator: &mut Mutator, input: &[u8]) -> Vec<u8> {
         let mut damage = Self::random(mutator);
         if mutator.next(8) == 0 {
@@ -89,12 +90,12 @@ impl Damage {
         damage.encode()
     }
 
-    /// A number that differs between inputs.
+    /// Returns a number that differs between inputs.
     pub fn number(&self) -> usize {
         self.edits.iter().fold(usize::from(self.image), |sum, edit| sum.wrapping_add((edit.at ^ edit.value) as usize))
     }
 
-    /// One of some images.
+    /// Selects one of the images.
     pub fn pick<'a, T>(&self, images: &'a [T]) -> &'a T {
         &images[usize::from(self.image) % images.len()]
     }
@@ -117,7 +118,7 @@ impl Edit {
         let (at, value) = (region.start + self.at as usize % region.len(), self.value);
         let edge = EDGES[value as usize % EDGES.len()];
         let delta = i64::from(value as u8 as i8) as u64;
-        // Numbers lie on multiples of their width; three of four edits as well.
+        // Numbers are aligned to their width, and so are three of four edits.
         let aligned = |width: usize| if value >> 30 == 0 { at } else { at - at % width };
         match self.operation % 16 {
             0 | 1 => bytes[at] ^= 1 << (value % 8),

@@ -1,11 +1,11 @@
 //! Whole databases: damaged segments and stores, files of one generation beside a store of another,
-//! and files in each other's places.
+//! and exchanged files.
 //!
-//! Segments carry forged numbers only where the catalog has no checksum of theirs, so the store of the
-//! images knows none, as databases of older builds do not.
+//! Forged numbers in segments are only reachable if the catalog has no checksum of the segment. The
+//! store of the images therefore has none, as in databases of older builds.
 //!
-//! Seal, by its bits: 1 seals what the edits damaged; 2 takes the store of the other generation; 4
-//! exchanges the files of two segments; 8 leaves one out.
+//! The bits of the seal: 1 recomputes the checksums of the edited files; 2 takes the store of the
+//! other generation; 4 exchanges the files of two segments; 8 omits a file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) const SMALL: [(&str, &str); 4] = [
     ("functions.allow_python", "true"),
 ];
 
-/// What makes a database with some of everything, of two generations.
+/// The statements that create a varied database, in two generations.
 const GENERATIONS: [&[&str]; 2] = [
     &[
         "CREATE TABLE t (id BIGINT NOT NULL, b BOOLEAN, i TINYINT, j SMALLINT, k INT, u BIGINT UNSIGNED, f REAL, \
@@ -62,7 +62,8 @@ const GENERATIONS: [&[&str]; 2] = [
     ],
 ];
 
-/// Answered from statistics, from zone maps, by pipelines, by operators, from all columns.
+/// Queries that are answered from statistics, from zone maps, by pipelines, by operators, and from
+/// all columns.
 const QUERIES: [&str; 13] = [
     "SELECT count(*), min(id), max(id), min(d), max(s) FROM t",
     "SELECT count(*), min(s), max(n) FROM t WHERE id >= 2000 AND k < 9000000",
@@ -79,7 +80,7 @@ const QUERIES: [&str; 13] = [
     "SELECT * FROM onehop_columns, onehop_models, onehop_functions",
 ];
 
-/// What is done to it afterwards.
+/// The changes made after the queries.
 const CHANGES: [&str; 5] = [
     "UPDATE t SET x = 0 WHERE id % 11 = 0",
     "INSERT INTO u SELECT k + 10 FROM u",
@@ -88,10 +89,10 @@ const CHANGES: [&str; 5] = [
     "SELECT count(*), sum(x) FROM t",
 ];
 
-/// Files of a database by their names; those in `segments/` begin with it.
+/// The files of a database by their names. Those of segments begin with `segments/`.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// A database of the first generation, and of both.
+/// Returns the files of a database of the first generation, and of both.
 pub(super) fn images() -> Result<[Files; 2], Error> {
     let engine = Engine::new()?;
     let root: Arc<dyn Volume> = Arc::new(MemoryVolume::new("made"));
@@ -100,7 +101,7 @@ pub(super) fn images() -> Result<[Files; 2], Error> {
         let database = Database::on_volume(Arc::clone(&root), &options("60s", &SMALL))?;
         let session = database.session()?;
         for statement in statements {
-            // Functions need a Python, which need not be there.
+            // Functions need a Python installation, which may be missing.
             match engine.run(&session, statement) {
                 Err(e) if !statement.contains("python") => return Err(e),
                 _ => {}
@@ -126,7 +127,7 @@ fn read_all(root: &dyn Volume) -> Result<Files, Error> {
     Ok(all)
 }
 
-/// A directory in memory with these files.
+/// Returns a directory in memory with these files.
 pub(super) fn volume(files: &Files) -> Result<Arc<dyn Volume>, Error> {
     let root: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
     let segments = root.folder(SEGMENTS)?;
@@ -152,12 +153,12 @@ pub(super) fn with_store(
     Ok(medium.to_vec())
 }
 
-/// The store's bytes of a database.
+/// Returns the bytes of a database's store.
 pub(super) fn store_of(files: &Files) -> &[u8] {
     files.get(STORE).map_or(&[], Vec::as_slice)
 }
 
-/// Has the catalog know no checksum of its segments.
+/// Removes the checksums of segments from the catalog.
 fn forget_checksums(files: &mut Files) -> onehop_store::Result<()> {
     let changed = with_store(store_of(files), |store| {
         let transaction = store.write()?;
@@ -179,10 +180,10 @@ fn forget_checksums(files: &mut Files) -> onehop_store::Result<()> {
     Ok(())
 }
 
-/// Queries that one input is asked: which ones, its number says.
+/// The number of queries per input. The input's number selects them.
 const ASKED: usize = 6;
 
-/// Opens a database, asks some of the queries, changes it, and opens it again.
+/// Opens a database, runs some of the queries, changes it, and opens it again.
 pub(super) fn try_all(engine: &Engine, files: &Files, number: usize) -> Verdict {
     let root = volume(files).map_err(|e| e.to_string())?;
     let database = match Database::on_volume(Arc::clone(&root), &options("5s", &SMALL[..3])) {
@@ -236,7 +237,7 @@ impl Target for Databases {
         let names: Vec<String> = files.keys().cloned().collect();
         let named = |number: u32| names[number as usize % names.len()].clone();
         for edit in &damage.edits {
-            // All edits of an input are of one file, most of the time.
+            // Most of the time, all edits of an input change one file.
             let name = named(damage.edits[0].value >> 3);
             let bytes = files.entry(name.clone()).or_default();
             let regions =
@@ -260,7 +261,7 @@ impl Target for Databases {
         }
         self.runs += 1;
         let tried = try_all(&self.engine, &files, damage.number());
-        // Files of the system take their time.
+        // The file system is slow, so only one of four inputs goes to disk.
         match self.runs % 4 {
             1 => together([tried, self.on_disk(&files)]),
             _ => tried,

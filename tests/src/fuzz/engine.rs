@@ -1,12 +1,12 @@
-//! Statements as a process runs them: on threads of their own, within limits of memory and time.
+//! Runs statements as a process does: on threads of their own, within limits of memory and time.
 
 use futures::TryStreamExt;
 use onehop_engine::{DatabaseOptions, Error, Executors, Output, Prepared, Session, Value};
 
-/// The memory that a statement over a damaged input may use.
+/// The memory limit of a statement over a damaged input.
 const MEMORY_LIMIT: &str = "256MiB";
 
-/// Options of a database whose statements have limits.
+/// Returns the options of a database whose statements have limits.
 pub(super) fn options(timeout: &str, more: &[(&str, &str)]) -> DatabaseOptions {
     let limits = [("memory_limit", MEMORY_LIMIT), ("threads", "2"), ("statement_timeout", timeout)];
     let settings = limits.iter().chain(more).map(|(name, value)| ((*name).to_string(), (*value).to_string()));
@@ -17,11 +17,12 @@ pub(super) fn options(timeout: &str, more: &[(&str, &str)]) -> DatabaseOptions {
 pub(super) struct Engine(Executors);
 
 impl Engine {
+    /// Creates an engine of two threads.
     pub fn new() -> Result<Self, Error> {
         Ok(Self(Executors::new(Some(2))?))
     }
 
-    /// Runs a statement to its end: the number of its rows.
+    /// Runs a statement to its end. Returns the number of its rows.
     pub fn run(&self, session: &Session, sql: &str) -> Result<usize, Error> {
         self.drive(async { rows(session.sql(sql).await?).await })
     }

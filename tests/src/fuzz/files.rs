@@ -1,5 +1,5 @@
-//! Other people's files: read by their extension, copied into a table of every type, and named by
-//! paths that are none.
+//! Foreign files: read by their extension, copied into a table of every type, and named by invalid
+//! paths.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use onehop_engine::{Database, Error, ErrorKind, Session};
 use super::engine::{Engine, options};
 use super::{Made, Outcome, Target, Verdict, judge, together};
 
-/// A column of each type that a field can be converted to.
+/// A table with a column of each type that a field can be converted to.
 const TABLE: &str = "CREATE TABLE c (b BOOLEAN, i SMALLINT, j INT, k BIGINT, u BIGINT UNSIGNED, f REAL, x DOUBLE, \
     n DECIMAL(10,2), m DECIMAL(38,10), s VARCHAR, d DATE, t TIMESTAMP, z TIMESTAMPTZ)";
-/// Rows of it, as separated text.
+/// Rows of the table, as separated text.
 const ROWS: [&str; 4] = [
     "true,1,-2,3,4,1.5,2.5e10,12.50,1234567890.0123456789,text,2024-02-29,2024-02-29 12:34:56.789,2024-02-29 12:00:00+01",
     "f,-32768,2147483647,-9223372036854775808,18446744073709551615,-0,inf,-99999999.99,0,\"a \"\"b\"\", c\",0001-01-01,1677-09-21 00:12:44,1970-01-01T00:00:00Z",
@@ -94,14 +94,15 @@ impl Target for Copied {
         let run = |sql: &str| place.engine.run(&place.session, sql);
         let begun = judge(&run("BEGIN"));
         let copied = judge(&run(&format!("COPY c FROM '{path}'")));
-        // After an error the transaction refuses all but its end.
+        // After an error the transaction refuses everything except its end.
         let read = judge(&run("SELECT count(b), sum(k), max(m), min(t), max(z) FROM c"));
         let ended = judge(&run("ROLLBACK"));
         together([begun, copied, read, ended])
     }
 }
 
-/// A path or a glob, of which nothing is written: whatever it says, it is looked for in an empty folder.
+/// The input is a path or a glob, looked up in a folder of three fixed files. The target writes no
+/// file for it.
 struct Paths(Place);
 
 pub(super) fn paths() -> Made {
@@ -137,7 +138,7 @@ impl Target for Paths {
     fn run(&mut self, input: &[u8]) -> Verdict {
         let Self(place) = self;
         let text = String::from_utf8_lossy(input).replace('\'', "''");
-        // Nothing outside of the folder is read, whatever the path climbs to.
+        // A path that leaves the folder is used as it is, except below /dev, /proc and /sys.
         let path = match text.contains("..") || text.starts_with(['/', '~']) || text.contains("://") {
             true => text,
             false => format!("{}/{text}", place.folder.path().display()),

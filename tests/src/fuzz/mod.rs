@@ -1,15 +1,16 @@
-//! Fuzz targets: what reads bytes from strangers, over mutated inputs.
+//! Fuzz targets: parsers of untrusted bytes, run over mutated inputs.
 //!
-//! A target takes bytes and must come back: [`Outcome::Accepted`] or [`Outcome::Refused`]. It must not
-//! panic (a panic that something catches counts), not abort, not hang, and not hold more memory than
-//! its limit. Inputs come from seeds in `fuzz/corpus/TARGET`, from seeds that a target makes when it
-//! starts, and from what has failed before, which is kept in the corpus. [`Mutator`] damages them: the
-//! same damage for the same number, so that one number repeats a failure.
+//! A target takes bytes and must return [`Outcome::Accepted`] or [`Outcome::Refused`]. It must not
+//! panic (a caught panic counts), abort, hang, or exceed its memory limit. Inputs come from seeds
+//! in `fuzz/corpus/TARGET`, from seeds that a target creates when it starts, and from earlier
+//! failures, which are kept in the corpus. [`Mutator`] damages them deterministically by a number,
+//! so that one number repeats a failure.
 //!
-//! Where images are large, or of random identity, an input is no image but the [`damage`] to one.
+//! For images that are large, or have random identities, an input encodes the [`damage`] to an
+//! image.
 //!
-//! A target runs in a process of its own ([`worker`]). What watches it ([`watch`]) outlives aborts and
-//! hangs, and has the target go on behind the input.
+//! A target runs in a process of its own ([`worker`]). Its watcher ([`watch`]) survives aborts and
+//! hangs, and restarts the target after the failing input.
 
 mod attached;
 pub mod damage;
@@ -39,55 +40,55 @@ use onehop_engine::{Error, ErrorKind};
 
 pub use self::mutator::Mutator;
 
-/// What an input came to, if nothing is wrong.
+/// The outcome of an input without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was read, all of it.
+    /// The input was read completely.
     Accepted,
-    /// There was an error, as there should be.
+    /// The input was refused with an error.
     Refused,
 }
 
-/// What an input came to, or what is wrong with that.
+/// The outcome of an input, or the description of a failure.
 pub type Verdict = Result<Outcome, String>;
 
-/// A reader of bytes.
+/// A parser under test.
 pub trait Target {
-    /// Inputs that are made anew in each process, besides those of the corpus.
+    /// Returns inputs that are created anew in each process, besides those of the corpus.
     fn seeds(&self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 
-    /// Damages an input. `other` is what parts may come from.
+    /// Damages an input. Parts may come from `other`.
     fn mutate(&self, mutator: &mut Mutator, input: &[u8], other: &[u8]) -> Vec<u8> {
         mutator.mutate(input, other)
     }
 
-    /// Reads an input.
+    /// Runs the target on an input.
     fn run(&mut self, input: &[u8]) -> Verdict;
 
-    /// Says what is wrong after some inputs, or all, that no single one shows.
+    /// Checks for failures over several inputs that no single one shows.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns the description of a failure.
     fn settle(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// The name of a target, and what it is made by.
+/// The name of a target, and its constructor.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name, which is that of its corpus.
+    /// The name, also that of its corpus.
     pub name: &'static str,
-    /// Inputs of a short run.
+    /// The number of inputs of a short run.
     pub short_inputs: u64,
-    /// Bytes that its process may hold.
+    /// The memory limit of its process, in bytes.
     pub most_bytes: u64,
     make: fn() -> Made,
 }
 
-/// A target, or why there is none.
+/// A target, or the reason it cannot be created.
 pub type Made = Result<Box<dyn Target>, Error>;
 
 impl Entry {
@@ -95,18 +96,19 @@ impl Entry {
         Self { name, short_inputs, most_bytes: most_mib << 20, make }
     }
 
-    /// Makes it.
+    /// Creates the target.
     ///
     /// # Errors
-    /// What it stands on cannot be made.
+    /// Fails if a prerequisite of the target cannot be created.
     pub fn make(&self) -> Made {
         (self.make)()
     }
 
-    /// The inputs that are kept in the repository, by their names: none, if it has no folder there.
+    /// Returns the inputs in the repository, by their paths, or none if there is no folder for
+    /// them.
     ///
     /// # Errors
-    /// The corpus cannot be read.
+    /// Fails if the corpus cannot be read.
     pub fn corpus(&self, root: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
         let folder = root.join(self.name);
         if !folder.exists() {
@@ -121,7 +123,8 @@ impl Entry {
     }
 }
 
-/// All targets. Statements may have 256 MiB, and what several of them leave comes on top.
+/// All targets. Statements are limited to 256 MiB. The limits here include the memory that several
+/// statements retain.
 pub const TARGETS: &[Entry] = &[
     Entry::new("parquet", 150, 1024, || files::queried("parquet")),
     Entry::new("arrow", 150, 1024, || files::queried("arrow")),
@@ -155,7 +158,7 @@ pub const TARGETS: &[Entry] = &[
     Entry::new("users", 500, 256, users::target),
 ];
 
-/// Judges what a statement came to.
+/// Judges the outcome of a statement.
 fn judge<T>(result: &Result<T, Error>) -> Verdict {
     match result {
         Ok(_) => Ok(Outcome::Accepted),
@@ -164,13 +167,13 @@ fn judge<T>(result: &Result<T, Error>) -> Verdict {
     }
 }
 
-/// An error and what it was caused by.
+/// Returns an error with its causes.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What several judgements come to: the first failure, or acceptance if nothing was refused.
+/// Combines several verdicts: the first failure, or acceptance if none refused.
 fn together(verdicts: impl IntoIterator<Item = Verdict>) -> Verdict {
     let mut outcome = Outcome::Accepted;
     for verdict in verdicts {

@@ -1,13 +1,13 @@
-//! Damages inputs that are bytes: the same damage for the same seed number.
+//! Damages byte inputs deterministically by a seed number.
 
-/// Damages inputs.
+/// A generator of damage.
 #[derive(Debug)]
 pub struct Mutator(u64);
 
-/// Numbers at the edges of types, which lengths and counts are not.
+/// Numbers at the edges of types, which are invalid lengths and counts.
 pub(super) const EDGES: [u64; 10] =
     [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF];
-/// Words that mean something in text.
+/// Words with a meaning in textual formats.
 const WORDS: [&str; 24] = [
     ",",
     "\"",
@@ -36,12 +36,12 @@ const WORDS: [&str; 24] = [
 ];
 
 impl Mutator {
-    /// The damage of this number.
+    /// Creates the generator of a seed number.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// A number below another one; 0 below 0.
+    /// Returns a random number below another one; 0 below 0.
     pub fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -49,12 +49,12 @@ impl Mutator {
         (self.0 >> 8) as usize % below.max(1)
     }
 
-    /// One of some things.
+    /// Selects one of several values.
     pub fn one_of<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.next(things.len())]
     }
 
-    /// Damages an input in some places. `other` is what parts may come from.
+    /// Damages an input in some places. Parts may come from `other`.
     pub fn mutate(&mut self, bytes: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.next(3) {

@@ -1,29 +1,29 @@
-//! Places of this process's panics, caught or not.
+//! Records this process's panics, caught or not.
 //!
-//! The hook is outside of the one that [`guarded`] installs, which passes over panics that it catches.
+//! The hook wraps the one that [`guarded`] installs, which ignores panics that it catches.
 
 use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
 
 use onehop_engine::guarded;
 
-/// Panics since they were last taken.
+/// The panics since they were last taken.
 static SEEN: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
 static HOOK: Once = Once::new();
 
 /// A panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
-    /// `file:line:column`.
+    /// The location: `file:line:column`.
     pub location: String,
-    /// Its message.
+    /// The message.
     pub message: String,
 }
 
-/// Notes panics from now on, and prints none.
+/// Records panics from now on, and prints none.
 pub fn watch() {
     HOOK.call_once(|| {
-        // What is installed first is the inner one.
+        // The hook that is installed first is the inner one.
         let _ = guarded(|| ());
         panic::set_hook(Box::new(|info| {
             let location = info.location().map_or_else(|| "nowhere".into(), ToString::to_string);
@@ -38,7 +38,7 @@ pub fn watch() {
     });
 }
 
-/// The panics since the last call.
+/// Takes the panics since the last call.
 pub fn take() -> Vec<Panic> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,4 +1,4 @@
-//! Requests of `onehop pipe`: lines of JSON, of which each that is not blank has one answer.
+//! Requests of `onehop pipe`: lines of JSON. Each line that is not blank has one response.
 
 use onehop_engine::{Database, Error, Executors, Rights, Session};
 use serde_json::Value;

@@ -1,27 +1,27 @@
 //! PostgreSQL's protocol: whole conversations, values of parameters, and rows of COPY.
 //!
-//! A conversation is all that a client sends, from its first byte on; the first byte of an input says
-//! whether users log in. Damage is to its bytes, or to its messages, whose lengths are right again.
-//! Values and rows come over a connection that stays, in messages that are whole: what is damaged is
-//! within.
+//! A conversation consists of all bytes of a client, from the first on. The first byte of an input
+//! selects a server with or without log-ins. Damage changes its bytes, or its messages, whose
+//! lengths are then corrected. Values and rows are sent over a persistent connection, in whole
+//! messages with damaged contents.
 
 use std::net::Ipv4Addr;
 
 use super::server::{Connection, LogIns, Place};
 use super::{Made, Mutator, Outcome, Target, Verdict};
 
-/// A message.
+/// Encodes a message.
 pub(super) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
-/// The first packet of a client.
+/// Encodes the first packet of a client.
 pub(super) fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
     let parameters: String = parameters.iter().map(|(name, value)| format!("{name}\0{value}\0")).collect();
     packet(&[&196_608_u32.to_be_bytes()[..], parameters.as_bytes(), b"\0"].concat())
 }
 
-/// A message without a type.
+/// Encodes a message without a type.
 fn packet(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32 + 4).to_be_bytes()[..], body].concat()
 }
@@ -77,7 +77,7 @@ fn data(bytes: &[u8]) -> Vec<u8> {
     message(b'd', bytes)
 }
 
-/// Messages of a server, as far as they are whole.
+/// Returns the complete messages of a server.
 fn answers(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -88,12 +88,12 @@ fn answers(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// How often a server says that it is ready.
+/// Counts the `ReadyForQuery` messages of a server.
 pub(super) fn ready(bytes: &[u8]) -> usize {
     answers(bytes).filter(|(kind, _)| *kind == b'Z').count()
 }
 
-/// What a server's answer comes to: an error of class `XX` is a failure.
+/// Judges a server's answer: an error of class `XX` is a failure.
 fn judge(answer: &[u8]) -> Verdict {
     let mut outcome = Outcome::Accepted;
     for (_, body) in answers(answer).filter(|(kind, _)| *kind == b'E') {
@@ -107,7 +107,7 @@ fn judge(answer: &[u8]) -> Verdict {
     Ok(outcome)
 }
 
-/// Whole conversations.
+/// The target of whole conversations.
 struct Conversations {
     open: Place,
     users: Place,
@@ -233,7 +233,7 @@ impl Target for Conversations {
     fn run(&mut self, input: &[u8]) -> Verdict {
         let (kind, bytes) = input.split_first().unwrap_or((&b'o', &[]));
         let place = if *kind == b'u' { &self.users } else { &self.open };
-        // Wrong log-ins are counted by address, and one that has many has to wait.
+        // Wrong log-ins are counted by address, and an address with many has to wait.
         let hash = input.iter().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)));
         let from = match kind {
             b'u' => Ipv4Addr::from(0x7F00_0000 | (hash & 0x00FF_FFFF).clamp(2, 0x00FF_FFF0)),
@@ -247,7 +247,7 @@ impl Target for Conversations {
     }
 }
 
-/// A conversation as its first byte, its packets without a type, and its messages.
+/// Splits a conversation into its first byte, its packets without a type, and its messages.
 fn parts(input: &[u8]) -> Vec<Vec<u8>> {
     let (mut parts, mut rest) = (Vec::new(), input);
     let mut take = |rest: &mut &[u8], bytes: usize| {
@@ -259,7 +259,7 @@ fn parts(input: &[u8]) -> Vec<Vec<u8>> {
     let length = |rest: &[u8], at: usize| {
         rest.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
     };
-    // Lengths of packets begin with a zero, types of messages do not.
+    // The length of a packet begins with a zero byte, the type of a message does not.
     while rest.first() == Some(&0) {
         let bytes = length(rest, 0).max(4);
         take(&mut rest, bytes);
@@ -271,7 +271,7 @@ fn parts(input: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Damage to messages: what is changed within them has the right length, most of the time.
+/// Damages messages. Most of the time their lengths are corrected.
 fn damaged(mutator: &mut Mutator, input: &[u8], other: &[u8]) -> Vec<u8> {
     const KINDS: &[u8] = b"BCDEFHPQSXcdfp";
     let (mut all, others) = (parts(input), parts(other));
@@ -302,7 +302,7 @@ fn damaged(mutator: &mut Mutator, input: &[u8], other: &[u8]) -> Vec<u8> {
     all.concat()
 }
 
-/// Types of parameters by their numbers: those of values, of arrays, and of none.
+/// The OIDs of parameter types: scalar types, array types, and unknown ones.
 const TYPES: [u32; 38] = [
     16, 17, 20, 21, 23, 25, 26, 114, 700, 701, 790, 1000, 1005, 1007, 1009, 1016, 1021, 1022, 1042, 1043, 1082, 1083,
     1114, 1115, 1182, 1184, 1185, 1186, 1187, 1231, 1266, 1700, 2950, 2951, 3802, 705, 0, 999_999,
@@ -317,7 +317,8 @@ const STATEMENTS: [&str; 6] = [
     "SELECT $1 || 'x', coalesce($1, NULL)",
 ];
 
-/// Values of parameters: `type, statement, format of the value, format of the result`, and the value.
+/// The target of parameter values: `type, statement, format of the value, format of the result`,
+/// and the value.
 struct Values {
     place: Place,
     connection: Option<Connection>,
@@ -375,7 +376,7 @@ impl Target for Values {
 
     fn mutate(&self, mutator: &mut Mutator, input: &[u8], other: &[u8]) -> Vec<u8> {
         let mut mutated = mutator.mutate(input, other.get(4..).unwrap_or_default());
-        // The formats are two: most of what a byte could be is refused at once.
+        // There are two formats. Most other byte values would be refused at once.
         for at in [2, 3] {
             if let Some(byte) = mutated.get_mut(at).filter(|byte| **byte > 1) {
                 *byte &= 1;
@@ -400,7 +401,8 @@ impl Target for Values {
     }
 }
 
-/// Asks over a connection that is made when it is first needed, and again after one that ended.
+/// Asks over a persistent connection, which is opened when first needed, and again after one that
+/// ended.
 fn ask(place: &Place, connection: &mut Option<Connection>, bytes: &[u8], times: usize) -> Verdict {
     let mut open = match connection.take() {
         Some(open) => open,
@@ -411,12 +413,12 @@ fn ask(place: &Place, connection: &mut Option<Connection>, bytes: &[u8], times: 
             *connection = Some(open);
             judge(&answer)
         }
-        // Messages were whole: no damage to what is in them ends a connection.
+        // Messages were whole, so no damage to their contents may end a connection.
         Err(e) => Err(e),
     }
 }
 
-/// Rows of COPY, in one of its formats by the input's first byte, and back.
+/// The target of COPY: rows in a format that the input's first byte selects, and back.
 struct CopyRows {
     place: Place,
     connection: Option<Connection>,

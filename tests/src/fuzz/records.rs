@@ -1,7 +1,7 @@
-//! Records of the catalog, fresh rows and deleted rows: other bytes within a valid store.
+//! Records of the catalog, fresh rows and deleted rows: changed values within a valid store.
 //!
-//! An edit takes a tree by its region and a record by its place. Bytes of it change, numbers and
-//! strings of JSON become others, or the record goes, comes twice, or gets the value of another.
+//! An edit selects a tree by its region and a record by its place. It changes bytes, replaces
+//! numbers and strings of JSON, removes or duplicates the record, or gives it the value of another.
 
 use onehop_store::Store;
 
@@ -74,7 +74,7 @@ fn change(store: &Store, edit: Edit, seal: u8) -> onehop_store::Result<()> {
     transaction.commit()
 }
 
-/// JSON with another number or another string in it.
+/// Returns JSON with another number or another string in it.
 fn damaged_json(value: &[u8], edit: Edit) -> Vec<u8> {
     let text = String::from_utf8_lossy(value);
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._ ()[]".contains(c);

@@ -1,8 +1,9 @@
-//! Checksums of a store's file put right after damage to it: what the store's format page says of them, written once more.
+//! Recomputes the checksums of a store's file after damage. A second implementation of the rules on
+//! the store's format page.
 //!
-//! A shallow seal makes the superblocks, slots and records right by themselves. A deep one also makes right what tables,
-//! lists, records and the super page say of the slots that they name, so that damage to a page is believed by all that lies
-//! below the tree.
+//! A shallow seal recomputes the checksums of superblocks, slots and records themselves. A deep one
+//! also recomputes the checksums that tables, lists, records and the super page keep of the slots
+//! that they name. Damage to a page then passes all checks below the tree.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +11,10 @@ use std::ops::Range;
 pub(super) const SECTOR: usize = 512;
 pub(super) const SLOT: usize = 4096;
 pub(super) const LINE: usize = 64;
-/// Where the superblocks lie, and where they end.
+/// The offsets of the superblocks, and their end.
 pub(super) const COPIES: [usize; 2] = [0, SLOT];
 pub(super) const BEGIN: usize = 2 * SLOT;
-/// Bits of a table's entry that are a slot.
+/// The bits of a table's entry that hold a slot.
 const SLOT_BITS: u32 = (1 << 30) - 1;
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -34,7 +35,8 @@ fn seal_superblocks(bytes: &mut [u8]) {
     }
 }
 
-/// Puts right the checksums of slots and superblocks, and, if `deep`, what tables and lists say of slots.
+/// Recomputes the checksums of slots and superblocks, and, if `deep`, those that tables and lists
+/// keep of slots.
 pub(super) fn seal_flips(bytes: &mut [u8], deep: bool) {
     const KINDS: Range<u8> = 1..6;
     let seed = crc32c::crc32c(bytes.get(32..48).unwrap_or_default());
@@ -47,7 +49,8 @@ pub(super) fn seal_flips(bytes: &mut [u8], deep: bool) {
     };
     slots.iter().for_each(|at| own(bytes, *at));
     if deep {
-        // Lists name spilled pages by 12 bytes, tables name pages and other tables by 8: from the leaves up.
+        // Lists name spilled pages by 12 bytes, tables name pages and other tables by 8. Processed
+        // from the leaves up.
         let refer = |bytes: &mut [u8], at: usize| {
             let slot = word(bytes, at) as usize;
             if slot != 0
@@ -73,16 +76,17 @@ pub(super) fn seal_flips(bytes: &mut [u8], deep: bool) {
     seal_superblocks(bytes);
 }
 
-/// Where things lie in a store on memory, by what its superblock says.
+/// The layout of a store on memory, as its superblock describes it.
 pub(super) struct Lines {
     ring: usize,
     pub region_slots: usize,
-    /// Where the super page lies, if there is one.
+    /// The offset of the super page, if there is one.
     pub super_page: Option<usize>,
     begin: usize,
 }
 
 impl Lines {
+    /// Reads the layout from a superblock.
     pub fn of(bytes: &[u8]) -> Self {
         let ring = word(bytes, 56) as usize;
         let region_slots = (word(bytes, 60) as usize).clamp(8, 1 << 30);
@@ -91,21 +95,23 @@ impl Lines {
         Self { ring, region_slots, super_page, begin: super_page.map_or(end, |at| at + 2 * SLOT) }
     }
 
+    /// Returns the number of complete regions in a file of this length.
     pub fn regions(&self, len: usize) -> usize {
         len.saturating_sub(self.begin) / (self.region_slots * (8 + SLOT))
     }
 
+    /// Returns the offset of a region's table.
     pub fn table(&self, region: usize) -> usize {
         self.begin + region * self.region_slots * (8 + SLOT)
     }
 
-    /// Where a slot lies, if the file has it.
+    /// Returns the offset of a slot, if the file has it.
     fn slot(&self, slot: usize, len: usize) -> Option<usize> {
         let at = self.table(slot / self.region_slots) + self.region_slots * 8 + slot % self.region_slots * SLOT;
         (at + SLOT <= len).then_some(at)
     }
 
-    /// The checksum of a page whose lines lie in one slot or the other.
+    /// Returns the checksum of a page whose lines are in one slot or the other.
     fn sum_of_pair(&self, bytes: &[u8], page: u32, slots: [u32; 2], committed: u64) -> Option<u32> {
         let [first, second] = slots.map(|slot| self.slot(slot as usize, bytes.len()));
         let (first, second) = (first?, second?);
@@ -114,13 +120,13 @@ impl Lines {
     }
 }
 
-/// Puts right the checksums of records, of the super page and of superblocks, and, if `deep`, what these and tables say of
-/// pages.
+/// Recomputes the checksums of records, of the super page and of superblocks, and, if `deep`, those
+/// that these and tables keep of pages.
 pub(super) fn seal_lines(bytes: &mut [u8], deep: bool) {
     let lines = Lines::of(bytes);
     let epoch = bytes.get(56 + 16..56 + 24).unwrap_or_default();
     let salt = crc32c::crc32c_append(crc32c::crc32c(bytes.get(32..48).unwrap_or_default()), epoch);
-    // Pairs of slots by their pages: a record of a page that flips does not name them.
+    // Pairs of slots by their pages. A record of a page that flips does not name them.
     let mut pairs = HashMap::new();
     if deep {
         for region in 0..lines.regions(bytes.len()) {
@@ -166,7 +172,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
-/// Puts right what the items of a record say of pages.
+/// Recomputes the checksums that the items of a record keep of pages.
 fn seal_items(bytes: &mut [u8], lines: &Lines, at: usize, pairs: &mut Pairs) {
     let tag = word(bytes, at + 4);
     for (number, item) in (0..(tag & 3).min(3)).map(|number| (number, at + 16 + 16 * number as usize)) {
@@ -189,7 +195,7 @@ fn seal_items(bytes: &mut [u8], lines: &Lines, at: usize, pairs: &mut Pairs) {
     }
 }
 
-/// Puts right what a line of the super page says of a page.
+/// Recomputes the checksum that a line of the super page keeps of a page.
 fn seal_super_line(bytes: &mut [u8], lines: &Lines, at: usize) {
     let (page, slots) = (word(bytes, at + 4), [word(bytes, at + 8), word(bytes, at + 12)]);
     let (slots, committed) = match word(bytes, at + 28) {
@@ -202,7 +208,8 @@ fn seal_super_line(bytes: &mut [u8], lines: &Lines, at: usize) {
     }
 }
 
-/// Puts right what a table's entry, or the line of the pair that it names, says of a page.
+/// Recomputes the checksum that a table's entry, or the line of the pair that it names, keeps of a
+/// page.
 fn seal_entry(bytes: &mut [u8], lines: &Lines, page: u32, at: usize, pairs: &mut Pairs) {
     let low = word(bytes, at);
     let first = low & SLOT_BITS;
@@ -226,7 +233,7 @@ fn seal_entry(bytes: &mut [u8], lines: &Lines, page: u32, at: usize, pairs: &mut
     }
 }
 
-/// The checksum of a page of 63 lines: see the store's `lines/checksum.rs`.
+/// Returns the checksum of a page of 63 lines: see the store's `lines/checksum.rs`.
 fn sum_of<'a>(page: u32, line: impl Fn(usize) -> &'a [u8]) -> u32 {
     let scatter = |x: u32, place: u32| {
         let x = x ^ place.wrapping_mul(0x9E37_79B9);

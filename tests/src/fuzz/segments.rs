@@ -1,8 +1,8 @@
-//! Segment files: as they are damaged, and with checksums that are right again.
+//! Segment files, damaged, with or without recomputed checksums.
 //!
-//! Seal, by its lowest bits: 0 leaves all checksums, so that they notice; otherwise those of
-//! dictionaries, chunks, footer and trailer are put right, and numbers, lengths, offsets, codes and
-//! zones are whatever they were made.
+//! The lowest bits of the seal: 0 leaves all checksums, so that they detect the damage. Otherwise
+//! those of dictionaries, chunks, footer and trailer are recomputed, so that forged numbers,
+//! lengths, offsets, codes and zones pass them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::damage::Damage;
 use super::{Made, Mutator, Outcome, Target, Verdict};
 
-/// What the file is called in errors.
+/// The name of the file in errors.
 const NAME: &str = "victim.seg";
-/// Bytes of a page, on which chunks begin.
+/// The page size, to which chunks are aligned, in bytes.
 const PAGE: usize = 4096;
 
 struct Image {
@@ -61,7 +61,7 @@ impl Target for Segments {
     }
 }
 
-/// Reads all that there is to read, by each of the ways.
+/// Reads all contents, by each of the methods.
 fn read(bytes: Vec<u8>) -> Result<(), onehop_segment::Error> {
     let ledger = Ledger::default();
     let segment = Segment::open(Arc::new(MemoryFile::new(NAME, bytes)), &ledger)?;
@@ -107,7 +107,7 @@ fn read_block(segment: &Segment, column: usize, block: usize, ledger: &Ledger) -
         let some: Vec<u16> = (0..rows).step_by(7).filter_map(|row| u16::try_from(row).ok()).collect();
         loaded.texts_at(&some, |text| assert!(text.is_none_or(|text| text.len() <= usize::MAX / 2)))?;
     }
-    // Pipelines read what is stored once it is verified.
+    // Pipelines read stored values once they are verified.
     let verified = loaded.verify(&segment.zone(column, block));
     if let (Some(stored), Ok(())) = (loaded.stored(), &verified) {
         for plane in [stored.low, stored.high, loaded.validity()].into_iter().flatten() {
@@ -153,7 +153,7 @@ impl Image {
     }
 }
 
-/// Header, footer and trailer, records by themselves, and what lies between.
+/// Returns header, footer and trailer, single records, and the bytes between them.
 pub(super) fn regions(bytes: &[u8]) -> Vec<Range<usize>> {
     let Some(parts) = Parts::of(bytes) else { return std::iter::once(0..bytes.len()).collect() };
     let Parts { footer, columns, blocks, names } = parts;
@@ -179,7 +179,7 @@ pub(super) fn regions(bytes: &[u8]) -> Vec<Range<usize>> {
     ]
 }
 
-/// Where the parts of a segment lie, by what it says.
+/// The parts of a segment, as it describes them.
 struct Parts {
     footer: Range<usize>,
     columns: Range<usize>,
@@ -202,7 +202,7 @@ impl Parts {
     }
 }
 
-/// Puts right the checksums of a segment, as far as it says where what they protect lies.
+/// Recomputes the checksums of a segment, as far as it locates the bytes that they protect.
 pub(super) fn seal(bytes: &mut [u8]) {
     if let Some(parts) = Parts::of(bytes) {
         for at in parts.columns.step_by(size_of::<ColumnRecord>()) {
@@ -247,14 +247,14 @@ fn segment_of(batch: &RecordBatch) -> Result<Vec<u8>, Error> {
     Ok(file.to_vec())
 }
 
-/// Two columns that are small: most of the file is footer.
+/// Returns two small columns: most of the file is footer.
 fn narrow(rows: i64) -> RecordBatch {
     let number: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
     let text: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("city {}", i % 5))));
     batch(vec![("number", number), ("text", text)])
 }
 
-/// A column of each type and of each encoding that it may get.
+/// Returns a column of each type and of each encoding that it may get.
 fn every_type(rows: i64) -> RecordBatch {
     let some = |i: i64| i % 5 != 2;
     let many = |i: i64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);

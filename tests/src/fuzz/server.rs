@@ -1,4 +1,4 @@
-//! A server of this process, for the targets that speak to one; and its page, by HTTP.
+//! A server in this process, for the targets that speak to one; and its page, by HTTP.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ use super::engine::{Engine, options};
 use super::protocol::{ready, startup, terminate};
 use super::{Made, Outcome, Target, Verdict, files};
 
-/// No answer takes longer.
+/// The maximum time of an answer.
 pub(super) const MOST_TIME: Duration = Duration::from_secs(10);
-/// What a server that waits for more is given before its client stops sending.
+/// The time without output after which the client stops sending to a server that waits for more.
 const SILENCE: Duration = Duration::from_millis(15);
 
-/// Tables that conversations are about.
+/// The tables of the conversations.
 const TABLES: [&str; 4] = [
     "CREATE TABLE t (a INT, b BIGINT, s VARCHAR, d DATE, x DOUBLE)",
     "INSERT INTO t VALUES (1, 2, 'x', DATE '2024-02-29', 1.5), (2, NULL, NULL, NULL, NULL), (3, 4, 'äöü', NULL, -0.0)",
@@ -37,7 +37,7 @@ pub(super) struct Place {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// Whether clients have to log in.
+/// The log-ins of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogIns {
     None,
@@ -45,6 +45,7 @@ pub(super) enum LogIns {
 }
 
 impl Place {
+    /// Starts a server.
     pub fn new(log_ins: LogIns) -> Result<Self, Error> {
         let io = |e: std::io::Error| Error::new(ErrorKind::Io, e.to_string());
         let engine = Engine::new()?;
@@ -76,8 +77,8 @@ impl Place {
         Ok(Self { address, http, runtime, executors, _folder: folder })
     }
 
-    /// Sends bytes from an address of this machine, and reads to the end of the answer. A server that waits for
-    /// more hears after a moment that there is none.
+    /// Sends bytes from an address of this machine, and reads to the end of the answer. If the
+    /// server waits for more, the client closes its side after a moment.
     pub fn converse(&self, to: SocketAddr, from: Ipv4Addr, bytes: &[u8]) -> Result<Vec<u8>, String> {
         let stream = self.runtime.block_on(async {
             let socket = TcpSocket::new_v4()?;
@@ -90,7 +91,8 @@ impl Place {
         let mut stream = stream.map_err(|e| format!("the server accepts no connection: {e}"))?;
         let _ = stream.set_nodelay(true);
         let writer = Arc::new(stream.try_clone().map_err(|e| e.to_string())?);
-        // Answers are read meanwhile: a client that only sends could wait for a server that only answers.
+        // Answers are read concurrently. Otherwise a client that only sends could deadlock with a
+        // server that only answers.
         std::thread::scope(|scope| {
             let sending = Arc::clone(&writer);
             scope.spawn(move || _ = (&*sending).write_all(bytes));
@@ -103,7 +105,7 @@ impl Place {
                     Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                         let _ = writer.shutdown(Shutdown::Write);
                     }
-                    // It ended while there was something that it did not read.
+                    // The server ended before it had read all bytes.
                     Err(_) => break Ok(()),
                 }
                 if began.elapsed() > MOST_TIME {
@@ -115,7 +117,7 @@ impl Place {
         })
     }
 
-    /// The server answers, and has kept nothing of those who are gone.
+    /// Checks that the server answers, and has kept no state of disconnected clients.
     pub fn is_well(&self) -> Result<(), String> {
         let began = Instant::now();
         loop {
@@ -140,10 +142,11 @@ impl Place {
     }
 }
 
-/// A connection that stays, whose answers end when the server is ready again.
+/// A persistent connection, whose answers end when the server is ready again.
 pub(super) struct Connection(TcpStream);
 
 impl Connection {
+    /// Connects to a server.
     pub fn new(place: &Place) -> Result<Self, String> {
         let stream = TcpStream::connect(place.address).map_err(|e| format!("the server accepts no connection: {e}"))?;
         let _ = (stream.set_read_timeout(Some(MOST_TIME)), stream.set_nodelay(true));
@@ -152,7 +155,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends messages, and reads until the server has been ready so many times.
+    /// Sends messages, and reads until the server has been ready `times` times.
     pub fn ask(&mut self, bytes: &[u8], times: usize) -> Result<Vec<u8>, String> {
         self.0.write_all(bytes).map_err(|e| format!("closed: {e}"))?;
         let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
@@ -167,7 +170,7 @@ impl Connection {
     }
 }
 
-/// Requests to the page.
+/// The target of requests to the page.
 struct Http(Place);
 
 pub(super) fn http() -> Made {

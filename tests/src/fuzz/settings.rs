@@ -53,7 +53,7 @@ impl Target for Settings {
     fn run(&mut self, input: &[u8]) -> Verdict {
         let text = String::from_utf8_lossy(input);
         let (name, value) = text.split_once('=').unwrap_or((&text, ""));
-        // Threads and memory are this process's: what is tried is whether their texts are read.
+        // Threads and memory belong to this process. Only the parsing of their values is tested.
         let session = self.database.session_with(Rights::Write).map_err(|e| e.to_string())?;
         let by_client = judge(&session.set_parameter(name, value));
         let by_statement = judge(&self.engine.run(&session, &format!("SET {name} = '{}'", value.replace('\'', "''"))));
@@ -63,7 +63,7 @@ impl Target for Settings {
             "SELECT now(), CAST(TIMESTAMPTZ '2024-03-31 02:30:00' AS VARCHAR), sum(i) FROM generate_series(1, 9) AS g(i)",
         ));
         let shown = judge(&self.engine.run(&session, "SHOW ALL"));
-        // A value that is refused when it is used, and not when it is set, is a late error and no failure.
+        // A value that is refused on use, and not when it is set, is a late error and no failure.
         together([by_client, by_statement.and(bare), used.map(|_| Outcome::Accepted), shown])
     }
 }

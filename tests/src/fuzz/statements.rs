@@ -1,11 +1,11 @@
 //! SQL: planned, executed, and prepared.
 //!
-//! Seeds are the golden statements, over the tables that they are about. An input is text. What
-//! damages it knows SQL's grammar a little: [`Grammar`] cuts a statement into tokens, and puts parts of
-//! others, whole in their brackets, in the place of parts.
+//! Seeds are the golden statements, over their tables. An input is text. The mutation uses a little
+//! of SQL's grammar: [`Grammar`] splits a statement into tokens, and replaces parts by parts of
+//! others, with balanced brackets.
 //!
 //! A statement runs in a transaction that is rolled back, so that an input does not depend on those
-//! before it. Sessions may write, and reach nothing outside of the database.
+//! before it. Sessions have the rights to write, and access nothing outside of the database.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ const TABLE: &str = "CREATE TABLE t (a INT, b BIGINT, s VARCHAR, d DATE, x DOUBL
 const ROWS: &str = "INSERT INTO t VALUES (1, 2, 'xyz', DATE '2024-02-29', 1.5), (2, NULL, '', NULL, 0), \
     (NULL, -9223372036854775808, NULL, DATE '0001-01-01', NULL), (-2147483648, 9223372036854775807, 'äöü', DATE \
     '9999-12-31', 1e308)";
-/// Fixtures that are too large to be joined with themselves in a moment.
+/// The fixtures that are too large for a quick self-join.
 const LARGE: [&str; 2] = ["big", "rows_65536"];
 /// Statements that no golden file has.
 const MORE: [&str; 24] = [
@@ -50,11 +50,11 @@ const MORE: [&str; 24] = [
     "SELECT DISTINCT ON (a) a, first_value(x IGNORE NULLS) OVER w FROM t WINDOW w AS (PARTITION BY s ORDER BY d DESC NULLS LAST)",
 ];
 
-/// Runs statements over the tables.
+/// The target of statements over the tables.
 struct Statements {
     engine: Engine,
     database: Database,
-    /// By pipelines where they can, and by DataFusion's operators alone.
+    /// One session with pipelines if possible, and one with DataFusion's operators alone.
     sessions: [Session; 2],
     how: How,
 }
@@ -89,7 +89,8 @@ impl Statements {
         for fixture in FIXTURES.iter().filter(|fixture| !LARGE.contains(&fixture.name)) {
             engine.drive(fixture.load(&admin, Layout::Segments))?;
         }
-        // What golden files make is there all the time; some of it is made of files, which are not read here.
+        // The tables of golden files exist throughout. Some are made from files, which are not read
+        // here.
         for sql in golden_statements().iter().filter(|sql| ["CREATE", "INSERT"].contains(&first_word(sql).as_str())) {
             let _ = engine.run(&admin, sql);
         }
@@ -116,20 +117,21 @@ fn sessions(engine: &Engine, database: &Database) -> Result<[Session; 2], Error>
     Ok(sessions)
 }
 
-/// The first word of a statement, in capitals.
+/// Returns the first word of a statement, in capitals.
 fn first_word(text: &str) -> String {
     let word = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
     word.to_ascii_uppercase()
 }
 
-/// Whether a statement ends the transaction that keeps inputs apart, or waits for something outside.
+/// Returns true if a statement ends the transaction that isolates inputs, or waits for something
+/// outside.
 fn is_passed_over(text: &str) -> bool {
     let words =
         ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "CHECKPOINT", "VACUUM", "SAVEPOINT", "RELEASE"];
     words.contains(&first_word(text).as_str()) || text.contains("pg_sleep")
 }
 
-/// Whether a session may differ after a statement although its transaction was rolled back.
+/// Returns true if a statement may change a session although its transaction is rolled back.
 fn leaves_something(text: &str) -> bool {
     ["SET", "RESET", "PREPARE", "DEALLOCATE", "DISCARD", "ATTACH", "DETACH"].contains(&first_word(text).as_str())
 }
@@ -181,7 +183,7 @@ impl Target for Statements {
     }
 }
 
-/// The statements of the golden files that are to succeed, each once.
+/// Returns the statements of the golden files that are to succeed, each once.
 fn golden_statements() -> Vec<String> {
     let mut all = Vec::new();
     let files = crate::slt_files(&golden().join("slt"), "ONEHOP_GOLDEN").unwrap_or_default();
@@ -196,13 +198,13 @@ fn golden_statements() -> Vec<String> {
         }
     }
     let mut seen = std::collections::BTreeSet::new();
-    // What reads files is denied to sessions that may write.
+    // Sessions with the rights to write cannot read files.
     let is_one =
         |sql: &String| !sql.is_empty() && sql.len() < 2000 && !sql.contains("${FIXTURES}") && !is_passed_over(sql);
     all.into_iter().filter(|sql| is_one(sql) && seen.insert(sql.clone())).collect()
 }
 
-/// A statement with parameters in the place of its literals, and their values.
+/// Replaces a statement's literals by parameters. Returns the text and their values.
 fn parameters(text: &str) -> (String, Vec<Value>) {
     let (mut out, mut values) = (String::new(), Vec::new());
     for token in tokens(text) {
@@ -228,7 +230,7 @@ fn parameters(text: &str) -> (String, Vec<Value>) {
     (out, values)
 }
 
-/// Tokens of a statement, white space among them: together they are the statement.
+/// Splits a statement into tokens, white space included. Their concatenation is the statement.
 fn tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let (mut all, mut from) = (Vec::new(), 0);
@@ -271,7 +273,7 @@ fn tokens(text: &str) -> Vec<&str> {
     all
 }
 
-/// Literals at the edges of types, and of none.
+/// Literals at the edges of types, and invalid ones.
 const LITERALS: [&str; 30] = [
     "NULL",
     "TRUE",
@@ -322,7 +324,7 @@ const TYPES: [&str; 16] = [
     "INT[]",
     "BYTEA",
 ];
-/// What takes one expression, and stands where an expression may.
+/// Functions and other words that take one expression, at a place where an expression may be.
 const FUNCTIONS: [&str; 44] = [
     "abs",
     "sum",
@@ -398,7 +400,7 @@ struct Grammar<'a>(&'a mut Mutator);
 impl Grammar<'_> {
     fn mutate(&mut self, input: &str, other: &str) -> String {
         let mut text = input.to_string();
-        // Most parts come from the statement itself: its names mean something there.
+        // Most parts come from the statement itself, because its names are valid there.
         let other = if self.0.next(3) == 0 { other } else { input };
         let most = [1, 1, 2, 4][self.0.next(4)];
         for _ in 0..=self.0.next(most) {
@@ -442,7 +444,7 @@ impl Grammar<'_> {
         format!("{before}{made}{after}")
     }
 
-    /// A statement within another one, or of two.
+    /// Wraps a statement in another one, or combines two.
     fn whole(&mut self, text: &str, other: &str) -> String {
         match self.0.next(9) {
             0 => format!("SELECT * FROM ({text}) AS q"),
@@ -457,7 +459,7 @@ impl Grammar<'_> {
         }
     }
 
-    /// One token in another's place.
+    /// Replaces one token by another.
     fn token(&mut self, all: &[&str], others: &[&str]) -> String {
         let is_word = |token: &&str| token.trim() != "";
         let at = self.0.next(all.len());
@@ -466,8 +468,9 @@ impl Grammar<'_> {
         all.iter().enumerate().map(|(i, token)| if i == at { new } else { *token }).collect()
     }
 
-    /// Where an expression may begin and end: behind what one stands behind, up to the end of its clause, its item or, half
-    /// of the time, its operand. Brackets in it are closed in it.
+    /// Selects a range for an expression. It begins after a word that an expression may follow. It
+    /// ends with its clause, its item or, half of the time, its operand. Brackets in it are
+    /// balanced.
     fn expression(&mut self, all: &[&str]) -> Option<(usize, usize)> {
         let is_space = |at: usize| all[at].trim().is_empty();
         let is_begin = |at: usize| {
@@ -503,7 +506,7 @@ impl Grammar<'_> {
     }
 }
 
-/// Words that end an expression, and that one may stand behind.
+/// Returns true for words that end an expression, and that one may follow.
 fn is_keyword(token: &str) -> bool {
     const WORDS: [&str; 44] = [
         "SELECT",
@@ -554,7 +557,7 @@ fn is_keyword(token: &str) -> bool {
     WORDS.iter().any(|word| word.eq_ignore_ascii_case(token))
 }
 
-/// Operators and brackets.
+/// Returns true for operators and brackets.
 fn is_mark(token: &str) -> bool {
     token.bytes().next().is_some_and(|byte| byte.is_ascii_punctuation() && !b"'\"_".contains(&byte))
 }

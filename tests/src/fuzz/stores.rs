@@ -1,8 +1,8 @@
 //! Store files of both layouts: opened, read, checked, written to, and opened again.
 //!
-//! Seal, by its lowest three bits: 0 leaves all checksums; 1 to 3 put right the superblock's and each
-//! slot's or record's own; 4 to 7 also those that tables and lists keep of slots, so that damage to a
-//! node is believed by all that lies below the tree.
+//! The lowest three bits of the seal: 0 leaves all checksums; 1 to 3 recompute those of the
+//! superblock and of each slot or record; 4 to 7 also those that tables and lists keep of slots.
+//! Damage to a node then passes all checks below the tree.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use super::damage::Damage;
 use super::seals::{BEGIN, COPIES, LINE, Lines, SECTOR, SLOT, seal_flips, seal_lines};
 use super::{Made, Mutator, Outcome, Target, Verdict};
 
-/// Bytes that a damaged store may take beside what it has: caches, and buffers of a commit.
+/// The memory that a damaged store may use beyond its size, in bytes: caches, and buffers of a
+/// commit.
 const MOST_MORE_BYTES: u64 = 48 << 20;
-/// Regions that single slots are; an edit names one by a byte.
+/// The maximum number of regions that are single slots. An edit selects one by a byte.
 const MOST_SLOTS: usize = 70;
 
-/// How pages lie in the file.
+/// The layout of pages in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// Whole pages on files.
@@ -47,7 +48,7 @@ pub(super) fn target(layout: Layout) -> Made {
     Ok(Box::new(Stores { layout, images: images.collect::<Result<_, _>>().map_err(failed)? }))
 }
 
-/// The images of a layout.
+/// Returns the kinds of images of a layout.
 fn kinds(layout: Layout) -> Vec<(End, CommitBy)> {
     let mut kinds = [End::Left, End::Closed, End::Checkpointed].map(|end| (end, CommitBy::Journal)).to_vec();
     if layout == Layout::Lines {
@@ -79,7 +80,7 @@ impl Target for Stores {
             (seal, Layout::Flips) => seal_flips(&mut bytes, seal >= 4),
             (seal, Layout::Lines) => seal_lines(&mut bytes, seal >= 4),
         }
-        // An account measures what the input makes this thread allocate.
+        // The account measures the allocations of this thread for the input.
         let account = Account::new(0, u64::MAX, None::<Instant>);
         let limit = MOST_MORE_BYTES + 4 * bytes.len() as u64;
         let outcome = Scope::new().with_account(Arc::clone(&account)).run(|| try_all(self.layout, &bytes));
@@ -90,7 +91,7 @@ impl Target for Stores {
     }
 }
 
-/// Opens a store, reads all, checks all, changes something, and opens what comes of that.
+/// Opens a store, reads everything, checks everything, changes something, and opens the result.
 fn try_all(layout: Layout, bytes: &[u8]) -> Outcome {
     let medium = |bytes: &[u8]| Arc::new(Memory::with_bytes(granularity(layout), bytes.to_vec()));
     let all = |store: &Store| -> onehop_store::Result<usize> {
@@ -159,18 +160,18 @@ fn granularity(layout: Layout) -> Granularity {
     }
 }
 
-/// How the process that made an image ended.
+/// The end of the process that made an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// In the midst, with commits since the last checkpoint.
+    /// It ended abruptly, with commits since the last checkpoint.
     Left,
-    /// In order.
+    /// It closed the store.
     Closed,
-    /// In the midst, with a short commit since the last checkpoint.
+    /// It ended abruptly, with a short commit since the last checkpoint.
     Checkpointed,
 }
 
-/// A store with some of everything.
+/// Creates a store with varied contents.
 fn image(layout: Layout, end: End, by: CommitBy) -> onehop_store::Result<Vec<u8>> {
     let medium = Arc::new(Memory::new(granularity(layout)));
     let options = Options::default().transaction_bytes(8 * SLOT).commit_by(by);
@@ -196,13 +197,14 @@ fn image(layout: Layout, end: End, by: CommitBy) -> onehop_store::Result<Vec<u8>
     }
     match end {
         End::Closed => store.close()?,
-        // What dropping it would write is never written.
+        // The writes of its destructor never happen.
         End::Left | End::Checkpointed => std::mem::forget(store),
     }
     Ok(medium.to_vec())
 }
 
-/// Superblocks and their bodies, the beginnings of slots and of the nodes in them, tables, and everything.
+/// Returns the superblocks and their bodies, the beginnings of slots and of the nodes in them,
+/// tables, and the whole file.
 fn regions(layout: Layout, bytes: &[u8]) -> Vec<Range<usize>> {
     let mut regions = Vec::new();
     for at in COPIES {
@@ -211,7 +213,7 @@ fn regions(layout: Layout, bytes: &[u8]) -> Vec<Range<usize>> {
     let mut from = BEGIN;
     if layout == Layout::Lines {
         let lines = Lines::of(bytes);
-        // The records that are used.
+        // The used records.
         regions.extend((0..4).map(|_| BEGIN..BEGIN + 40 * LINE));
         for region in 0..lines.regions(bytes.len()) {
             let table = lines.table(region);

@@ -1,4 +1,4 @@
-//! The file of users, and what is done with it: reading it, adding one, removing one.
+//! The file of users and its operations: reading it, adding a user, removing a user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +30,8 @@ impl Target for File {
         let users = Users::at(&path);
         let Ok(found) = users.read() else { return Ok(Outcome::Refused) };
         let Some(name) = found.keys().next() else { return Ok(Outcome::Accepted) };
-        // What was read is written again: it must be read as the same. (Adding one hashes a password, for long.)
+        // A file that was read is written again, and must read as the same. (Adding a user hashes a
+        // password, which is slow.)
         users.remove(name).map_err(|e| format!("{name:?} was read, and cannot be removed: {e}"))?;
         let left = users.read().map_err(|e| format!("what is left cannot be read: {e}"))?;
         match found.len() == left.len() + 1 && left.iter().all(|(name, user)| found.get(name) == Some(user)) {

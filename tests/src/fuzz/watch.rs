@@ -1,4 +1,5 @@
-//! Watches a worker: what aborts or hangs is noted with its input, and a new worker goes on behind it.
+//! Watches a worker. An abort or a hang is recorded with its input, and a new worker continues
+//! after it.
 
 use std::fs;
 use std::io;
@@ -7,28 +8,28 @@ use std::time::{Duration, Instant};
 
 use super::worker::{Length, Order, Progress, keep};
 
-/// A worker that stands still for so long is ended.
+/// The time without progress after which a worker is killed.
 const HANG: Duration = Duration::from_secs(30);
-/// How often one looks.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Workers that end before they are done, after which a target is given up.
+/// The number of premature ends of workers after which a target is abandoned.
 const MOST_RESTARTS: usize = 20;
 
-/// What a target came to.
+/// The report of a target.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Sums, and the greatest of times and memory.
+    /// The sums of all workers, and the maxima of times and memory.
     pub totals: Progress,
-    /// How long it ran.
+    /// The duration of the run.
     pub took: Duration,
-    /// Kinds of failures: a line each, with the command that repeats the first.
+    /// The kinds of failures: a line each, with the command that repeats the first.
     pub failures: Vec<String>,
 }
 
-/// Runs a target. `worker` starts a process that does an order.
+/// Runs a target. `worker` starts a process that carries out an order.
 ///
 /// # Errors
-/// No process can be started, or its files not be read.
+/// Fails if a process cannot be started, or its files cannot be read.
 pub fn run(order: &Order, worker: impl Fn(&Order) -> Command) -> io::Result<Report> {
     let begun = Instant::now();
     let mut report = Report::default();
@@ -94,7 +95,7 @@ enum Ended {
     Broke(ExitStatus),
 }
 
-/// Starts a worker, and waits until it ends or stands still; also what it said last.
+/// Starts a worker, and waits until it ends or hangs. Returns its end and its last output.
 fn one(order: &Order, worker: &impl Fn(&Order) -> Command) -> io::Result<(Ended, String)> {
     let errors = order.notes.join("errors");
     let mut command = worker(order);
@@ -115,7 +116,7 @@ fn wait(order: &Order, child: &mut Child) -> io::Result<Ended> {
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
-        // What a target makes before its first input takes its time.
+        // The setup of a target before its first input takes time.
         let patience = if seen == Progress::default() { 4 * HANG } else { HANG };
         if since.elapsed() > patience {
             child.kill()?;
@@ -126,7 +127,7 @@ fn wait(order: &Order, child: &mut Child) -> io::Result<Ended> {
     }
 }
 
-/// The input that a worker was reading.
+/// Returns the input that a worker was reading.
 fn input_of(order: &Order, progress: Progress, worker: &impl Fn(&Order) -> Command) -> io::Result<Vec<u8>> {
     let first_seed = if progress.is_damaged { u64::MAX } else { 0 };
     let order = Order { first: progress.number, first_seed, length: Length::Save, ..order.clone() };

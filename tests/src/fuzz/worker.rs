@@ -1,9 +1,11 @@
-//! One target in this process: its corpus, its own seeds, then damaged inputs by ascending number.
+//! Runs one target in this process: its corpus, its own seeds, then damaged inputs by ascending
+//! number.
 //!
-//! 1. Where the run is goes to a file before each input, so that the watcher knows what an abort or
-//!    a hang was about.
-//! 2. An input that fails is written to a folder, the first of its kind: the place of a panic, or what
-//!    an internal error says without its numbers. A long run goes on, and lists kinds.
+//! 1. The progress is written to a file before each input, so that the watcher knows the input of
+//!    an abort or a hang.
+//! 2. The first failing input of each kind is written to a folder. The kind is the location of a
+//!    panic, or the text of an internal error without its numbers. A long run continues, and lists
+//!    the kinds.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -15,19 +17,20 @@ use std::time::{Duration, Instant};
 
 use super::{Entry, Mutator, Outcome, TARGETS, Target, panics};
 
-/// No input takes longer, on however slow a machine.
+/// The maximum time of an input, even on a slow machine.
 const MOST_TIME: Duration = Duration::from_secs(10);
-/// Inputs between two looks at memory, and between two at what no single input shows.
+/// The number of inputs between two checks of memory, and between two checks across inputs.
 const LOOK_EVERY: u64 = 64;
 const SETTLE_EVERY: u64 = 512;
-/// Seeds of a target's own that a short run reads.
+/// The number of a target's own seeds that a short run reads.
 const SHORT_SEEDS: usize = 50;
 
-/// Panics that are upstream's, by target, place and a part of the message. Each is in `docs/internals/upstream.md`. They are
-/// counted apart, and one that leaves this list makes the test stricter.
+/// Known upstream panics, by target, location and a part of the message. Each is listed in
+/// `docs/internals/upstream.md`. They are counted separately, and each removal from this list makes
+/// the test stricter.
 ///
-/// Parquet's decoders panic in many places over the contents of pages, which headers do not show. The guard makes an
-/// error of that. Only a second decompression would find it first.
+/// Parquet's decoders panic in many places over the contents of pages, which headers do not reveal.
+/// The guard turns that into an error. Only a second decompression could detect it first.
 const KNOWN: [(&[&str], &str, &str); 13] = [
     (PARQUET, "fixed_len_byte_array.rs", "out of range for slice of length"),
     (PARQUET, "bit_util.rs", "num_bits <= size_of::<T>() * 8"),
@@ -47,54 +50,54 @@ const KNOWN: [(&[&str], &str, &str); 13] = [
 const PARQUET: &[&str] = &["parquet"];
 const STATEMENTS: &[&str] = &["sql", "execute", "prepared"];
 
-/// What a worker is to do.
+/// The order of a worker.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// The target's name.
+    /// The name of the target.
     pub target: String,
-    /// The folder with `corpus` and `failed` in it.
+    /// The folder that contains `corpus` and `failed`.
     pub root: PathBuf,
-    /// Where it notes how far it is, and the kinds of failures.
+    /// The folder for its progress and the kinds of failures.
     pub notes: PathBuf,
     /// The number of the first damaged input.
     pub first: u64,
-    /// The first of the inputs of the corpus and of the target's own.
+    /// The number of the first undamaged input, of the corpus and the target's own.
     pub first_seed: u64,
-    /// How long it runs, or how many damaged inputs it reads.
+    /// The duration of the run, or its number of damaged inputs.
     pub length: Length,
 }
 
-/// How much a worker does.
+/// The amount of work of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Undamaged inputs, and damaged ones for so long.
+    /// Undamaged inputs, and damaged ones for this time.
     For(Duration),
-    /// Some undamaged inputs, and so many damaged ones.
+    /// Some undamaged inputs, and this number of damaged ones.
     Short(u64),
-    /// Damaged inputs alone, so many.
+    /// This number of damaged inputs alone.
     Only(u64),
-    /// The input whose number is next is written to this file, and not read.
+    /// Writes the next input to a file instead of running it.
     Save,
 }
 
-/// How far a worker is, and what its inputs came to.
+/// The progress of a worker, and the outcomes of its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether the input is damaged; if not, it is one of the corpus, or of the target's own.
+    /// True if the input is damaged; false for one of the corpus, or of the target's own.
     pub is_damaged: bool,
-    /// The number of the input that is being read.
+    /// The number of the current input.
     pub number: u64,
-    /// Inputs that were read.
+    /// The number of inputs read.
     pub runs: u64,
-    /// Those of them without any error.
+    /// The number of inputs without any error.
     pub accepted: u64,
-    /// Panics that are upstream's and known.
+    /// The number of known upstream panics.
     pub known: u64,
-    /// The longest that an input took, in microseconds.
+    /// The longest time of an input, in microseconds.
     pub slowest_us: u64,
-    /// The most memory that the process held.
+    /// The peak memory of the process, in bytes.
     pub peak_bytes: u64,
-    /// Inputs that failed.
+    /// The number of failed inputs.
     pub failed: u64,
 }
 
@@ -110,7 +113,7 @@ impl Progress {
         to.write_all_at(self.words().map(u64::to_le_bytes).as_flattened(), 0)
     }
 
-    /// What a worker has noted in its folder; all zero if it has not begun.
+    /// Reads the progress in a folder; all zero if the worker has not begun.
     pub fn read(notes: &Path) -> Self {
         let bytes = fs::read(notes.join("progress")).unwrap_or_default();
         let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -137,10 +140,10 @@ struct Worker<'a> {
     kinds: BTreeSet<String>,
 }
 
-/// Does what is ordered.
+/// Carries out an order.
 ///
 /// # Errors
-/// There is no such target, it cannot be made, or files cannot be written.
+/// Fails if there is no such target, if it cannot be created, or if files cannot be written.
 pub fn work(order: &Order) -> io::Result<()> {
     let entry = TARGETS.iter().find(|entry| entry.name == order.target);
     let entry = entry.ok_or_else(|| io::Error::other(format!("there is no target {}", order.target)))?;
@@ -163,7 +166,7 @@ impl Worker<'_> {
         if corpus.is_empty() {
             return Err(io::Error::other(format!("{} has no seeds", self.entry.name)));
         }
-        // A statement that writes to a file of a name of its own, as damaged ones do, writes it here.
+        // Damaged statements may write to files with arbitrary relative names, which end up here.
         std::env::set_current_dir(&self.order.notes)?;
         let damaged = |worker: &Self, number: u64| {
             let (at, other) = (number as usize % corpus.len(), number as usize / 7 % corpus.len());
@@ -214,7 +217,7 @@ impl Worker<'_> {
         (self.progress.is_damaged, self.progress.number) = (is_damaged, number);
         self.progress.write(&self.file)?;
         let begun = Instant::now();
-        // Of a panic that nothing else has caught the hook has noted all that there is to know.
+        // The hook has recorded all data about a panic that nothing else has caught.
         let verdict = catch_unwind(AssertUnwindSafe(|| self.target.run(input)));
         let verdict = verdict.unwrap_or_else(|_| Err("it panicked".into()));
         let took = begun.elapsed();
@@ -265,7 +268,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Notes a failure, and keeps the input of the first of its kind.
+    /// Records a failure, and keeps the input of the first of its kind.
     fn failed(&mut self, kind: &str, reason: &str, name: &str, input: Option<&[u8]>) -> io::Result<()> {
         self.progress.failed += 1;
         if !self.kinds.insert(kind.to_string()) {
@@ -278,7 +281,7 @@ impl Worker<'_> {
     }
 }
 
-/// Keeps an input that failed: the command that repeats it.
+/// Keeps a failing input. Returns the command that repeats it.
 pub(super) fn keep(root: &Path, target: &str, name: &str, input: &[u8]) -> io::Result<String> {
     let folder = root.join("failed");
     fs::create_dir_all(&folder)?;
@@ -290,7 +293,7 @@ pub(super) fn keep(root: &Path, target: &str, name: &str, input: &[u8]) -> io::R
     Ok(command)
 }
 
-/// A reason without what differs from input to input.
+/// Strips the parts of a reason that differ from input to input.
 fn without_numbers(reason: &str) -> String {
     let mut short = String::new();
     let mut is_quoted = false;
@@ -305,7 +308,7 @@ fn without_numbers(reason: &str) -> String {
     short.chars().take(120).collect()
 }
 
-/// The most memory that this process has held, in bytes; 0 if the system does not say.
+/// Returns the peak memory of this process in bytes, or 0 if the system does not report it.
 pub fn peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();

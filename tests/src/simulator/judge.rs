@@ -1,8 +1,9 @@
-//! The judge: what an image of a crash holds, and whether it may.
+//! The judge of crash images: their contents, and the permitted states.
 //!
-//! An image is opened, and all rows are read without a plan, from the store and from the segments. It must hold one of the
-//! states that the run allows at that moment, and in its folders nothing but what its catalog knows. Images with the same bytes
-//! are opened once. Some are looked at thoroughly: all checksums, and the same rows by queries.
+//! The judge opens an image and reads all rows without a plan, from the store and from the
+//! segments. The image must hold one of the states that the run permits at that moment, and its
+//! folders must contain only files that its catalog knows. Images with equal bytes are opened once.
+//! A sample gets a thorough check: all checksums, and the same rows by queries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use tokio::runtime::Runtime;
 
 use super::model::{Rows, State};
 
-/// What an image holds.
+/// The contents of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
-    /// Rows by table.
+    /// The rows of each table.
     pub tables: BTreeMap<String, Rows>,
-    /// Queries of views.
+    /// The query of each view.
     pub views: BTreeMap<String, String>,
-    /// Files that are kept because the catalog does not know them.
+    /// The files that are kept because the catalog does not know them.
     pub lost: BTreeSet<String>,
 }
 
 impl Held {
-    /// Whether it is this state.
+    /// Returns true if the contents equal a state.
     pub fn is(&self, state: &State) -> bool {
         self.tables.len() == state.tables.len()
             && self.tables.iter().zip(&state.tables).all(|(held, table)| held.0 == table.0 && *held.1 == table.1.rows)
@@ -70,10 +71,10 @@ pub fn add_rows(rows: &mut Rows, batch: &RecordBatch, is_there: impl Fn(usize) -
     }
 }
 
-/// The rows of tables, and the texts of views, by name.
+/// The rows of tables and the texts of views, by name.
 type Contents = (BTreeMap<String, Rows>, BTreeMap<String, String>);
 
-/// All that a database has committed, read without a plan.
+/// Reads everything that a database has committed, without a plan.
 pub fn read(database: &Database) -> Result<Contents, Error> {
     let snapshot = database.snapshot();
     let mut tables = BTreeMap::new();
@@ -101,7 +102,7 @@ pub fn read(database: &Database) -> Result<Contents, Error> {
     Ok((tables, snapshot.catalog.views.clone()))
 }
 
-/// The rows of a query of `id, v, s`.
+/// Returns the rows of a query of `id, v, s`.
 pub async fn rows_of(session: &Session, sql: &str) -> Result<Rows, Error> {
     let mut rows = Rows::new();
     if let Output::Rows(mut stream) = session.sql(sql).await? {
@@ -112,7 +113,8 @@ pub async fn rows_of(session: &Session, sql: &str) -> Result<Rows, Error> {
     Ok(rows)
 }
 
-/// Names in the folder of segments that the catalog does not know, and names that it knows and that are not there.
+/// Returns the names in the folder of segments that the catalog does not know, and the known names
+/// that are missing.
 pub fn strangers(volume: &SimVolume, database: &Database) -> Result<Vec<String>, String> {
     let folder = volume.folder("segments").map_err(|e| e.to_string())?;
     let found: BTreeSet<String> = folder.list().map_err(|e| e.to_string())?.into_iter().collect();
@@ -122,31 +124,32 @@ pub fn strangers(volume: &SimVolume, database: &Database) -> Result<Vec<String>,
     Ok(found.symmetric_difference(&known).cloned().collect())
 }
 
-/// What is known of images.
+/// The judge, with a cache of judged images.
 pub struct Judge {
     options: DatabaseOptions,
     seen: HashMap<u64, Result<Arc<Held>, String>>,
-    /// One image in so many is looked at thoroughly.
+    /// The interval of thorough checks: one image in this number.
     thorough: u64,
-    /// Images that were asked about.
+    /// The number of judged images.
     pub images: u64,
 }
 
 impl Judge {
-    /// One that opens databases with these options, and looks at one image in `thorough` thoroughly.
+    /// Creates a judge that opens databases with these options, and checks one image in `thorough`
+    /// thoroughly.
     pub fn new(options: DatabaseOptions, thorough: u64) -> Self {
         Self { options, seen: HashMap::new(), thorough: thorough.max(1), images: 0 }
     }
 
-    /// Different images that were opened.
+    /// Returns the number of distinct images that were opened.
     pub fn distinct(&self) -> u64 {
         self.seen.len() as u64
     }
 
-    /// What an image holds.
+    /// Returns the contents of an image.
     ///
     /// # Errors
-    /// It cannot be opened or read, or has what it must not have.
+    /// Fails if the image cannot be opened or read, or has forbidden contents.
     pub fn open(&mut self, image: &SimVolume, runtime: &Runtime) -> Result<Arc<Held>, String> {
         self.images += 1;
         let key = image.hash();
@@ -175,12 +178,12 @@ impl Judge {
             runtime.block_on(by_queries(&database, &tables))?;
             self.exchanged(image, &database, &tables)?;
         }
-        // Closing it would cost more than all the rest, and is judged in the lives.
+        // Closing it would cost more than all the rest, and the lives test it.
         image.crash_at(0);
         Ok(Held { tables, views, lost: lost.into_iter().collect() })
     }
 
-    /// Segments that have exchanged their names, each of them whole, are not taken for what they are not.
+    /// Checks that two segments with exchanged names, each of them intact, are detected.
     fn exchanged(&self, image: &SimVolume, database: &Database, tables: &BTreeMap<String, Rows>) -> Result<(), String> {
         let snapshot = database.snapshot();
         let files: Vec<String> =
@@ -201,10 +204,11 @@ impl Judge {
         }
     }
 
-    /// Whether an image holds one of the states that are allowed, the first of which counts; its place among them.
+    /// Checks that an image holds one of the permitted states. Returns the index of the first
+    /// matching one.
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if the image holds none of them.
     pub fn judge(
         &mut self,
         image: &SimVolume,
@@ -220,7 +224,7 @@ impl Judge {
     }
 }
 
-/// Queries give the rows that were read.
+/// Checks that queries return the rows that were read.
 async fn by_queries(database: &Database, tables: &BTreeMap<String, Rows>) -> Result<(), String> {
     let session = database.session().map_err(|e| e.to_string())?;
     for (name, rows) in tables {

@@ -1,21 +1,26 @@
-//! A simulation of the whole database: statements of several sessions over a disk that fails, and a crash after every operation.
+//! A simulation of the whole database: statements of several sessions over a failing disk, and a
+//! crash after every operation.
 //!
-//! 1. A *life* is a database from its opening to its end. It runs on a [`SimVolume`] that keeps its contents after every
-//!    operation. Sessions take turns by seed; each statement must give what the [model](model::Model) says.
-//! 2. While a statement runs that commits, a crash may find the state before it or the one after it. Before it began and after it
-//!    was acknowledged there is only one. So each moment of the life has one or two states that are allowed.
-//! 3. At the end, for every operation, images of a crash after it are made and [judged](judge::Judge): the image must open and
-//!    hold an allowed state.
-//! 4. The next life begins with one of these images, with the volume as it was when the process died, or with the closed
-//!    database.
+//! 1. A *life* is a database from its opening to its end. It runs on a [`SimVolume`] that keeps its
+//!    contents after every operation. The seed schedules the sessions. Each statement must return
+//!    what the [model](model::Model) predicts.
+//! 2. While a committing statement runs, a crash may reveal the state before it or the one after
+//!    it. Before it begins and after its acknowledgment only one state is permitted. Each moment of
+//!    the life therefore has one or two permitted states.
+//! 3. At the end, for every operation, images of a crash after it are made and
+//!    [judged](judge::Judge): the image must open and hold a permitted state.
+//! 4. The next life begins with one of these images, with the volume as of a kill of the process,
+//!    or with the closed database.
 //!
-//! In some lives the device fails: operations, syncs, reads, or all that takes room for a while. A statement that fails then must
-//! not be seen by readers. If the database goes on to accept commits it must not be there after a crash either. If it refuses
-//! them, it may be.
+//! In some lives the device fails: operations, syncs, reads, or for a while all operations that
+//! allocate space. Readers must not see a statement that fails then. If the database still accepts
+//! commits, the statement must be absent after a crash as well. If it refuses them, the statement
+//! may be present.
 //!
-//! Everything is a function of the seed: one thread, no clock, names from the seed in place of random ones.
+//! Everything is a function of the seed: one thread, no clock, names from the seed in place of
+//! random ones.
 
-// What fails here is the simulator's own.
+// A failure here is one of the simulator itself.
 #![allow(clippy::expect_used)]
 
 mod judge;
@@ -42,26 +47,26 @@ use self::judge::{Judge, add_rows};
 use self::model::{Model, Outcome, Rows, State, Statement};
 use self::workload::Workload;
 
-/// What is simulated for each seed.
+/// The options of a simulated seed.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Lives, each of which goes on from the end of the one before.
+    /// The number of lives. Each continues from the end of the one before.
     pub lives: usize,
-    /// Statements in a life.
+    /// The number of statements in a life.
     pub statements: usize,
-    /// Sessions.
+    /// The number of sessions.
     pub sessions: usize,
-    /// Images of a crash after each operation.
+    /// The number of crash images after each operation.
     pub images: usize,
-    /// One image in so many is looked at thoroughly.
+    /// The interval of thorough checks: one image in this number.
     pub thorough: u64,
-    /// One life in so many is backed up by another process while it goes on.
+    /// The interval of backups: another process backs up one life in this number while it runs.
     pub backups: u64,
-    /// Whether devices fail, too.
+    /// True if devices fail, too.
     pub has_faults: bool,
-    /// A precaution that the engine leaves out.
+    /// A precaution that the engine omits.
     pub mutant: Option<&'static str>,
-    /// Syncs that the disk leaves out.
+    /// Syncs that the disk omits.
     pub forgotten: Option<fn(&str) -> bool>,
 }
 
@@ -81,31 +86,31 @@ impl Default for Options {
     }
 }
 
-/// What was done.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Seeds.
+    /// The number of seeds.
     pub seeds: u64,
-    /// Statements.
+    /// The number of statements.
     pub statements: u64,
-    /// Statements that failed because a device did.
+    /// The number of statements that failed because a device did.
     pub failed: u64,
-    /// Statements that were stopped while the device took long.
+    /// The number of statements that were stopped during a slow device access.
     pub stopped: u64,
-    /// Operations after each of which there was a crash.
+    /// The number of operations that were followed by a crash.
     pub points: u64,
-    /// Images of these crashes that were judged.
+    /// The number of judged images of these crashes.
     pub images: u64,
-    /// Different ones among them, within each seed.
+    /// The number of distinct images, within each seed.
     pub distinct: u64,
-    /// Backups that were made and opened.
+    /// The number of backups that were made and opened.
     pub backups: u64,
-    /// A hash of all that was done.
+    /// A hash of the whole run.
     pub trace: u64,
 }
 
 impl Counts {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn with(self, other: Self) -> Self {
         Self {
             seeds: self.seeds + other.seeds,
@@ -132,18 +137,19 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Something that must not be.
+/// A violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
     /// The number of the life, from 0.
     pub life: usize,
-    /// The operation after which the machine crashed, and what was left; `None` if it was found while the database was open.
+    /// The operation after which the machine crashed, and the kind of image; `None` if the
+    /// violation was found while the database was open.
     pub crash: Option<(String, CrashImage)>,
-    /// What is wrong.
+    /// The description of the violation.
     pub reason: String,
-    /// Statements and operations, in order.
+    /// The statements and operations, in order.
     pub trace: Vec<String>,
 }
 
@@ -162,7 +168,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Few rows make segments, and nothing happens by itself.
+/// Returns options with which few rows make segments, and nothing happens in the background.
 fn options() -> DatabaseOptions {
     let settings = [
         ("threads", "1"),
@@ -181,28 +187,29 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime without threads")
 }
 
-/// Simulates a seed. On a thread with [`STACK_BYTES`](onehop_engine::STACK_BYTES) nothing has to be given a stack of its own.
+/// Simulates a seed. On a thread with [`STACK_BYTES`](onehop_engine::STACK_BYTES) no work needs a
+/// stack of its own.
 ///
 /// # Errors
-/// What must not be.
+/// Returns the first violation.
 pub fn simulate(seed: u64, options: &Options) -> Result<Counts, Box<Failure>> {
     simulation::simulate(Some(seed));
     mutant::leave_out(options.mutant);
     let mut simulator = Simulator::new(seed, options);
-    // Also when it panics.
+    // Also runs on a panic.
     let _ends = Ends;
     let outcome = simulator.run();
     outcome.map(|()| simulator.counts)
 }
 
-/// The operation that makes a new store as long as it is to be.
+/// The number of the operation that grows a new store to its initial length.
 const GROW_STORE: u64 = 3;
 
-/// A store of so many slots has hardly room for a catalog and some rows.
+/// The minimum number of slots: a store of this size hardly has space for a catalog and some rows.
 const LEAST_SLOTS: u64 = 12;
 const SLOT_BYTES: u64 = 4096;
 
-/// One in so many statements is stopped while the device takes long, in one of so many accesses.
+/// One in `STOPS` statements is stopped during a slow access, one of the first `STOPS_WITHIN`.
 const STOPS: u64 = 6;
 const STOPS_WITHIN: u64 = 12;
 
@@ -221,11 +228,12 @@ struct Simulator<'a> {
     random: Random,
     judge: Judge,
     counts: Counts,
-    /// The store is made where there is hardly any room, and cannot grow as it has to in its first life.
+    /// True if the store is created on a nearly full device, and cannot grow as it must in its
+    /// first life.
     is_small: bool,
 }
 
-/// What may be found from an operation on.
+/// The permitted states from an operation on.
 struct Moment {
     operations: u64,
     allowed: Vec<State>,
@@ -237,12 +245,12 @@ struct Life {
     volume: SimVolume,
     model: Model,
     moments: Vec<Moment>,
-    /// Segments that were mentioned by an acknowledged commit, and after how many operations they were first.
+    /// The segments of acknowledged commits, with the number of operations at their first mention.
     known: BTreeMap<String, u64>,
-    /// Segments that were kept before.
+    /// The segments that were already in lost+found.
     lost: BTreeSet<String>,
     statements: Vec<(u64, String)>,
-    /// A commit failed half-way, so that there are no others.
+    /// True after a commit has failed half-way, so that the database accepts no others.
     is_in_doubt: bool,
 }
 
@@ -287,14 +295,15 @@ impl<'a> Simulator<'a> {
         Box::new(Failure { seed: self.seed, life: life.number, crash: None, reason, trace })
     }
 
-    /// A life, and the crashes in it. The volume and the states of which the next one begins with one.
+    /// Runs a life, and the crashes in it. Returns the volume and the permitted states of the next
+    /// one.
     fn live(
         &mut self,
         number: usize,
         volume: SimVolume,
         start: Vec<State>,
     ) -> Result<(SimVolume, Vec<State>), Box<Failure>> {
-        // Found out from a copy: what the database itself has not read it has not opened.
+        // Judged on a copy, so that the database itself has opened only the files that it has read.
         let judged = match number {
             0 => Ok((0, BTreeSet::new())),
             _ => {
@@ -334,7 +343,7 @@ impl<'a> Simulator<'a> {
         if self.random.below(self.options.backups) == 0 {
             self.back_up(&life, &points)?;
         }
-        // The next life. A machine that has lost names to a failed sync is started again.
+        // The next life. After a failed sync has lost names, the machine is restarted.
         let has_lost_names = points.iter().any(|point| point.event().ends_with("of names fails"));
         Ok(match self.random.below(4) {
             0 if !has_lost_names => (volume.kill_image(), self.allowed(&life, u64::MAX)),
@@ -384,10 +393,10 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Another process backs the database up while it is written to: the copy holds one state of those that were there meanwhile,
-    /// durable or about to be.
+    /// Backs the database up in another process while it is written to. The copy must hold one of
+    /// the states of that time, durable or about to be.
     fn back_up(&mut self, life: &Life, points: &[CrashPoint]) -> Result<(), Box<Failure>> {
-        // Before it has its name there is nothing to copy.
+        // Before the store has its name there is nothing to copy.
         let first = points.iter().position(|point| point.image(CrashImage::Everything).open("store").is_ok());
         let Some(first) = first else { return Ok(()) };
         let first = first + self.random.below((points.len() - first) as u64) as usize;
@@ -452,7 +461,7 @@ impl<'a> Simulator<'a> {
             }
         }
         sessions.iter().for_each(Session::roll_back);
-        // What was written and not committed is gone by now, and so is what was taken out.
+        // Uncommitted files are gone by now, and so are removed ones.
         let left = if life.volume.failures() == 0 { judge::strangers(&life.volume, database)? } else { Vec::new() };
         match left.is_empty() {
             true => Ok(()),
@@ -460,7 +469,8 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Runs statements of several sessions at once, each of which adds rows and commits: they share a flush.
+    /// Runs statements of several sessions concurrently. Each adds rows and commits, and they share
+    /// a flush.
     fn together(
         &mut self,
         life: &mut Life,
@@ -478,7 +488,8 @@ impl<'a> Simulator<'a> {
             states.push(next.committed.clone());
         }
         life.allow(states.clone());
-        // How many are acknowledged, and since when: the first is the first to hand over.
+        // The acknowledged statements, with the operations at that time. The first one is the first
+        // to hand over.
         let acknowledged: RefCell<Vec<(u64, usize)>> = RefCell::default();
         let volume = life.volume.clone();
         let running = statements.iter().zip(&expected).enumerate().map(|(place, ((session, statement), expected))| {
@@ -523,7 +534,7 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// Runs a statement and compares what it gives.
+    /// Runs a statement and compares its result.
     fn step(
         &mut self,
         life: &mut Life,
@@ -548,7 +559,7 @@ impl<'a> Simulator<'a> {
         let may_stop = self.options.has_faults && self.random.below(STOPS) == 0;
         if may_stop {
             let database = database.clone();
-            // Those that are over have no use for it.
+            // Completed statements ignore the stop.
             life.volume.call_after(self.random.below(STOPS_WITHIN), move || {
                 database.queries().iter().for_each(|query| _ = query.try_stop())
             });
@@ -574,7 +585,8 @@ impl<'a> Simulator<'a> {
                 life.model.fail(session, statement);
                 return self.failed(life, database, runtime, sessions, vec![before, next.committed]);
             }
-            // A commit was taken back after its transaction began, or before: the engine makes no difference.
+            // A commit was undone before or after the start of this transaction. The engine does
+            // not distinguish the two.
             (Err(e), _) if failures > 0 && e.message().contains("this one would stand on, found no room") => {
                 life.say("    stands on a commit that found no room".into());
                 self.counts.failed += 1;
@@ -603,8 +615,8 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// A statement has failed because the device did: no reader sees anything of it. `states` are the one before it and those that it
-    /// may have made.
+    /// Handles a statement that failed because the device did: no reader may see any of it.
+    /// `states` are the state before it and those that it may have made.
     fn failed(
         &mut self,
         life: &mut Life,
@@ -616,14 +628,14 @@ impl<'a> Simulator<'a> {
         if life.is_in_doubt {
             return Ok(());
         }
-        // What others looked at may be read again, and be other versions.
+        // Reads of other sessions may be repeated, and return other versions.
         for (session, open) in sessions.iter().enumerate() {
             if life.model.in_transaction(session) {
                 life.model.run(session, &Statement::Rollback);
             }
             open.roll_back();
         }
-        // Whatever it is that does not exist: a database in doubt says so first.
+        // A missing table is an error in any case, but a database in doubt reports that first.
         let probe = runtime.block_on(given(&sessions[0], "CHECKPOINT nowhere", &Outcome::Done(None)));
         let refused = probe.is_err_and(|e| e.kind() == ErrorKind::Io);
         if refused {
@@ -636,7 +648,7 @@ impl<'a> Simulator<'a> {
         is_unseen(life, database)
     }
 
-    /// Tells the model which tables the engine has written anew.
+    /// Tells the model which tables the engine has rewritten.
     fn rewritten(&self, life: &mut Life, database: &Database, before: &BTreeMap<String, usize>) {
         let now = versions(database);
         for (name, _) in now.iter().filter(|(name, version)| before.get(*name) != Some(version)) {
@@ -644,7 +656,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Notes the segments that are committed.
+    /// Records the committed segments.
     fn known(&self, life: &mut Life, database: &Database) {
         let operations = life.volume.operations();
         for segment in database.snapshot().tables().flat_map(|table| &table.segments) {
@@ -675,14 +687,14 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// Lets work that its statement has left behind end.
+/// Waits for work that outlives its statement.
 fn finish(runtime: &Runtime) {
     while runtime.metrics().num_alive_tasks() > 0 {
         runtime.block_on(tokio::task::yield_now());
     }
 }
 
-/// A statement that has failed is seen by no other.
+/// Checks that no reader sees a failed statement.
 fn is_unseen(life: &Life, database: &Database) -> Result<(), String> {
     let Ok((tables, views)) = judge::read(database) else { return Ok(()) };
     let held = judge::Held { tables, views, lost: BTreeSet::new() };
@@ -692,7 +704,7 @@ fn is_unseen(life: &Life, database: &Database) -> Result<(), String> {
     }
 }
 
-/// No segment that an acknowledged commit has mentioned is kept as an unknown one.
+/// Checks that no segment of an acknowledged commit is kept as an unknown one.
 fn kept_rightly(life: &Life, point: &CrashPoint, lost: &BTreeSet<String>) -> Result<(), String> {
     let is_known = |name: &&String| life.known.get(*name).is_some_and(|since| *since <= point.operations());
     match lost.iter().filter(|name| !life.lost.contains(*name)).find(is_known) {
@@ -701,17 +713,18 @@ fn kept_rightly(life: &Life, point: &CrashPoint, lost: &BTreeSet<String>) -> Res
     }
 }
 
-/// The versions of tables, which are places in memory: a snapshot must live as long as they are compared.
+/// Returns the versions of tables, which are addresses: the snapshot must stay alive while they are
+/// compared.
 fn versions(database: &Database) -> BTreeMap<String, usize> {
     let snapshot = database.snapshot();
     snapshot.tables().map(|table| (table.name.clone(), Arc::as_ptr(table).addr())).collect()
 }
 
-/// What a statement gives, in the form of what is expected.
+/// Returns the result of a statement, in the form of the expected one.
 async fn given(session: &Session, sql: &str, expected: &Outcome) -> Result<Outcome, Error> {
     let mut stream = match session.sql(sql).await? {
         Output::Done(done) => {
-            // Not every statement says how many rows there were.
+            // Not every statement reports its number of rows.
             let rows = if matches!(expected, Outcome::Done(None)) { None } else { done.rows };
             return Ok(Outcome::Done(rows));
         }

@@ -1,14 +1,15 @@
-//! The model: what a database must answer, written without the engine.
+//! The model: the expected answers of a database, implemented without the engine.
 //!
-//! 1. A [`State`] is all that is committed: tables, which are multisets of rows, and views. A table has an *incarnation*, which
-//!    is another one when it is dropped and made again, and a *version*, which is another one after every change.
-//! 2. A transaction sees the state as of its first statement (`begun`), and its own [`Step`]s on top of it. From its first change
-//!    on it is the only writer.
-//! 3. A step that adds rows needs the incarnation that the transaction began with. One that removes rows needs the version.
-//!    Otherwise it fails, and so has its transaction.
+//! 1. A [`State`] is everything committed: tables, which are multisets of rows, and views. A table
+//!    has an *incarnation*, which changes when it is dropped and created again, and a *version*,
+//!    which changes with every change.
+//! 2. A transaction sees the state as of its first statement (`begun`), with its own [`Step`]s on
+//!    top of it. From its first change on it is the only writer.
+//! 3. A step that adds rows needs the incarnation that the transaction began with. One that removes
+//!    rows needs the version. Otherwise it fails, and its transaction with it.
 //! 4. A commit applies the steps to the state that is committed by then.
 //!
-//! [`Model::run`] says what a statement gives, and which state is committed after it.
+//! [`Model::run`] returns the expected result of a statement, and updates the committed state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,13 +20,13 @@ use onehop_engine::ErrorKind;
 /// `id BIGINT NOT NULL, v BIGINT, s VARCHAR`
 pub type Row = (i64, Option<i64>, Option<String>);
 
-/// Rows with the number of times that they are there.
+/// Rows with their multiplicities.
 pub type Rows = BTreeMap<Row, u32>;
 
-/// How a table is made.
+/// The clauses of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// As it comes.
+    /// No clauses.
     Plain,
     /// Two partitions by a hash of `id`.
     Partitioned,
@@ -38,29 +39,29 @@ pub enum Shape {
 pub struct Table {
     incarnation: u64,
     version: u64,
-    /// How it was made.
+    /// Its clauses.
     pub shape: Shape,
-    /// What it has.
+    /// Its rows.
     pub rows: Rows,
 }
 
 impl Table {
-    /// Its rows, those that are there more than once as often as they are.
+    /// Returns the number of rows, duplicates included.
     pub fn count(&self) -> u64 {
         self.rows.values().map(|count| u64::from(*count)).sum()
     }
 }
 
-/// All that is committed, or that a transaction sees.
+/// Everything committed, or everything that a transaction sees.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Tables by name.
+    /// The tables by name.
     pub tables: BTreeMap<String, Arc<Table>>,
-    /// The tables that views are of, by the names of the views.
+    /// The tables of views, by the names of the views.
     pub views: BTreeMap<String, String>,
 }
 
-/// Contents are equal, whatever the versions.
+/// Compares contents, independent of versions.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         type Named<'a> = (&'a String, &'a Arc<Table>);
@@ -93,7 +94,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A statement of a session. Its text says what its parts are.
+/// A statement of a session. Its text documents its parts.
 #[derive(Clone, Debug)]
 pub enum Statement {
     Begin {
@@ -104,18 +105,18 @@ pub enum Statement {
     Savepoint(&'static str),
     Release(&'static str),
     RollbackTo(&'static str),
-    /// Rows that are written in the statement.
+    /// Inserts literal rows.
     Insert {
         table: String,
         rows: Vec<Row>,
     },
-    /// Rows `first ..` that a query makes.
+    /// Inserts rows `first ..` from a query.
     InsertMany {
         table: String,
         first: i64,
         count: i64,
     },
-    /// Rows of another table, with other ids.
+    /// Inserts rows of another table, with other ids.
     InsertFrom {
         table: String,
         source: String,
@@ -144,7 +145,7 @@ pub enum Statement {
         table: String,
         shape: Shape,
     },
-    /// Of rows `first ..` that a query makes.
+    /// Creates a table of rows `first ..` from a query.
     CreateAs {
         table: String,
         shape: Shape,
@@ -166,22 +167,22 @@ pub enum Statement {
     Checkpoint {
         table: Option<String>,
     },
-    /// All rows of a table.
+    /// Returns all rows of a table.
     Select {
         table: String,
     },
-    /// The number of rows, and the sum of their ids.
+    /// Returns the number of rows, and the sum of their ids.
     Count {
         table: String,
     },
 }
 
-/// The rows that a statement's query makes.
+/// Returns the rows that a statement's query makes.
 fn made(first: i64, count: i64) -> impl Iterator<Item = Row> {
     (first..first + count).map(|id| (id, (id % 5 != 0).then_some(id % 7), Some(format!("s{}", id % 3))))
 }
 
-/// The query that makes [`made`].
+/// Returns the query that makes [`made`].
 fn making(first: i64, count: i64) -> String {
     format!(
         "SELECT n AS id, CASE WHEN n % 5 <> 0 THEN n % 7 END AS v, 's' || (n % 3) AS s \
@@ -206,7 +207,7 @@ fn literal(row: &Row) -> String {
 }
 
 impl fmt::Display for Statement {
-    /// As SQL.
+    /// Formats the statement as SQL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begin { is_immediate: true } => write!(f, "BEGIN IMMEDIATE"),
@@ -250,10 +251,10 @@ impl fmt::Display for Statement {
     }
 }
 
-/// What a statement gives.
+/// The result of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done; the number of rows, if it says one.
+    /// Completion, with the number of rows if the statement reports one.
     Done(Option<u64>),
     /// These rows.
     Rows(Rows),
@@ -263,7 +264,7 @@ pub enum Outcome {
     Error(Vec<ErrorKind>),
 }
 
-/// What a transaction has done.
+/// A step of a transaction.
 #[derive(Clone, Debug)]
 enum Step {
     Add { table: String, rows: Arc<Rows> },
@@ -282,13 +283,14 @@ struct Transaction {
     savepoints: Vec<(&'static str, State, Vec<Step>)>,
     is_untouched: bool,
     is_failed: bool,
-    /// It failed, and may be the writer or not.
+    /// True if it failed, and it is unknown if it is the writer.
     is_unclear: bool,
 }
 
 impl Transaction {
     fn failed(&mut self, statement: &Statement, is_writer: bool) {
-        // A statement that changes something finds some errors before it waits for its turn.
+        // A statement that changes something detects some errors before it waits for the writer's
+        // place.
         let reads = matches!(statement, Statement::Select { .. } | Statement::Count { .. });
         self.is_unclear |= !self.is_failed && !is_writer && !reads;
         self.is_failed = true;
@@ -298,7 +300,7 @@ impl Transaction {
 /// The database, and the sessions on it.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What is committed.
+    /// The committed state.
     pub committed: State,
     sessions: Vec<Option<Transaction>>,
     /// The session whose transaction is the only writer.
@@ -372,22 +374,23 @@ impl State {
 }
 
 impl Model {
-    /// Sessions on a database that holds `committed`, in a life of this number: versions are not used twice.
+    /// Creates sessions on a database that holds `committed`, in a life of this number. Versions
+    /// are not reused.
     pub fn new(committed: State, sessions: usize, life: usize) -> Self {
         Self { committed, sessions: vec![None; sessions], writer: None, last_version: (life as u64) << 32 }
     }
 
-    /// Whether a session is in a transaction.
+    /// Returns true if a session is in a transaction.
     pub fn in_transaction(&self, session: usize) -> bool {
         self.sessions[session].is_some()
     }
 
-    /// Whether a session's transaction can only be ended.
+    /// Returns true if a session's transaction can only be ended.
     pub fn is_failed(&self, session: usize) -> bool {
         self.sessions[session].as_ref().is_some_and(|transaction| transaction.is_failed)
     }
 
-    /// What a session sees.
+    /// Returns the state that a session sees.
     pub fn view(&self, session: usize) -> &State {
         match &self.sessions[session] {
             Some(transaction) if !transaction.is_untouched || self.writer == Some(session) => &transaction.view,
@@ -395,7 +398,7 @@ impl Model {
         }
     }
 
-    /// A statement of the session has failed for a reason that the model knows nothing of.
+    /// Records that a statement of the session has failed for a reason outside of the model.
     pub fn fail(&mut self, session: usize, statement: &Statement) {
         match (statement, &mut self.sessions[session]) {
             (Statement::Commit | Statement::Rollback, slot) => {
@@ -407,12 +410,12 @@ impl Model {
         }
     }
 
-    /// True if only the end of its transaction has a known outcome.
+    /// Returns true if only the end of the session's transaction has a known outcome.
     pub fn is_unclear(&self, session: usize) -> bool {
         self.sessions[session].as_ref().is_some_and(|transaction| transaction.is_unclear)
     }
 
-    /// The engine has rewritten a table, with the same rows.
+    /// Records that the engine has rewritten a table, with the same rows.
     pub fn rewritten(&mut self, table: &str) {
         let version = self.next();
         let _ = self.committed.changed(table, version);
@@ -437,7 +440,7 @@ impl Model {
             && transaction.is_untouched
             && self.writer != Some(session)
         {
-            // It sees what is newest, until it has seen anything.
+            // The transaction sees the newest state until its first read.
             (transaction.begun, transaction.view) = (committed.clone(), committed);
         }
         let outcome = self.outcome(session, statement);
@@ -525,7 +528,7 @@ impl Model {
                 if let Some(table) = table {
                     self.committed.table(table)?;
                 }
-                // Where no table needs one, it need not wait for its turn.
+                // Without tables it need not wait for the writer's place.
                 return match self.writer {
                     Some(_) if !self.committed.tables.is_empty() => kind(ErrorKind::Locked),
                     _ => done,
@@ -547,11 +550,11 @@ impl Model {
         }
     }
 
-    /// Carries out a statement that changes something: in the transaction, or in one of its own.
+    /// Executes a statement that changes something: in the transaction, or in one of its own.
     fn change(&mut self, session: usize, statement: &Statement) -> Result<Outcome, Kinds> {
         let is_alone = !self.in_transaction(session);
         let looked = self.steps(session, statement);
-        // Errors that are found before it waits for its turn, and after.
+        // Some errors are detected before it waits for the writer's place, others after.
         let place = self.take_place(session);
         let (steps, outcome) = match (looked, place) {
             (Err(mut kinds), Err(locked)) => {
@@ -586,7 +589,7 @@ impl Model {
         Ok(outcome)
     }
 
-    /// What a statement does in what its session sees, and what it says.
+    /// Returns the steps of a statement in its session's view, and its result.
     fn steps(&mut self, session: usize, statement: &Statement) -> Result<(Vec<Step>, Outcome), Kinds> {
         let incarnation = self.next();
         let view = self.view(session);
@@ -690,7 +693,7 @@ impl Model {
 }
 
 impl Transaction {
-    /// Refuses a step over what others have committed since the transaction began.
+    /// Refuses a step that conflicts with commits of others since the transaction began.
     fn refuse(&self, step: &Step, committed: &State, version: u64) -> Result<(), Kinds> {
         let incarnation = |state: &State, name: &str| state.tables.get(name).map(|table| table.incarnation);
         match step {
@@ -708,7 +711,7 @@ impl Transaction {
                     _ => Ok(()),
                 }
             }
-            // Steps of the catalog must be possible in what is committed, one after the other.
+            // Steps of the catalog must be possible in the committed state, one after the other.
             _ => {
                 let mut committed = committed.clone();
                 let is_of_catalog = |step: &&Step| !matches!(step, Step::Add { .. } | Step::Remove { .. });

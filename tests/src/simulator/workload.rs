@@ -1,7 +1,7 @@
 //! The workload: statements of several sessions, by seed.
 //!
-//! Most statements are such as work: tables and ids are chosen by what the session sees. Some are not, on purpose. After a
-//! statement has failed in a transaction, the transaction is ended by the next step.
+//! Most statements are valid: tables and ids are chosen from the session's view. Some are invalid
+//! on purpose. After a statement has failed in a transaction, the next step ends the transaction.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,22 @@ const TABLES: [&str; 4] = ["a", "b", "c", "d"];
 const VIEWS: [&str; 2] = ["v", "w"];
 const SAVEPOINTS: [&str; 2] = ["one", "two"];
 
-/// Rows that are too many for the store: they make segments.
+/// A number of rows that is too many for the store, so that they make segments.
 const MANY: i64 = 40;
 
-/// Makes statements.
+/// A generator of statements.
 pub struct Workload {
     random: Random,
     next_id: i64,
     sessions: usize,
-    /// The table that most statements are about.
+    /// The table of most statements.
     hot: &'static str,
-    /// Statements of a scene that goes on.
+    /// The remaining statements of a running scene.
     scene: VecDeque<(usize, Statement)>,
 }
 
 impl Workload {
-    /// One of so many sessions.
+    /// Creates a workload of `sessions` sessions.
     pub fn new(mut random: Random, sessions: usize) -> Self {
         let hot = TABLES[random.below(TABLES.len() as u64) as usize];
         Self { random, next_id: 1, sessions, hot, scene: VecDeque::new() }
@@ -44,7 +44,7 @@ impl Workload {
 
     fn ids(&mut self, count: i64) -> i64 {
         let first = self.next_id;
-        // Some ids come again, so that rows may be there twice.
+        // Some ids repeat, so that rows may have duplicates.
         self.next_id += if self.one_in(8) { 0 } else { count };
         first
     }
@@ -66,7 +66,7 @@ impl Workload {
         [Shape::Plain, Shape::Plain, Shape::Partitioned, Shape::Clustered][self.below(4)]
     }
 
-    /// A table that the session sees, most of the time.
+    /// Selects a table that the session sees, most of the time.
     fn table(&mut self, model: &Model, session: usize) -> String {
         let names: Vec<&String> = model.view(session).tables.keys().collect();
         if names.is_empty() || self.one_in(40) {
@@ -79,7 +79,7 @@ impl Workload {
         names[place].clone()
     }
 
-    /// A name that no table has, most of the time.
+    /// Selects a name that no table has, most of the time.
     fn free(&mut self, model: &Model, session: usize) -> String {
         let is_free = |name: &&&str| !model.view(session).tables.contains_key(**name);
         let names: Vec<&&str> = TABLES.iter().filter(is_free).collect();
@@ -90,7 +90,7 @@ impl Workload {
         names[place].to_string()
     }
 
-    /// Statements of all sessions at once, now and then, if none is in a transaction.
+    /// Occasionally returns concurrent statements of all sessions, if none is in a transaction.
     pub fn together(&mut self, model: &Model) -> Option<Vec<(usize, Statement)>> {
         if !self.scene.is_empty() {
             return None;
@@ -100,7 +100,7 @@ impl Workload {
         if !is_idle || tables.is_empty() || !self.one_in(8) {
             return None;
         }
-        // Rows of a table that is sorted may be a matter of a plan, and take longer.
+        // Inserts into a sorted table may need a plan, and take longer.
         let is_plain = |table: &&&String| model.committed.tables[**table].shape != Shape::Clustered;
         let tables: Vec<&&String> = tables.iter().filter(is_plain).collect();
         if tables.is_empty() {
@@ -113,7 +113,7 @@ impl Workload {
         Some(statements.collect())
     }
 
-    /// The next statement, and whose it is.
+    /// Returns the next statement and its session.
     pub fn next(&mut self, model: &Model) -> (usize, Statement) {
         if let Some(session) = (0..self.sessions).find(|session| model.is_failed(*session)) {
             let ends =
@@ -131,7 +131,8 @@ impl Workload {
         (session, self.statement(model, session))
     }
 
-    /// One session has begun to look, and another changes what it looks at, or takes away what it has not looked at yet.
+    /// Begins a scene: one session has begun to read, and another changes the tables that it reads,
+    /// or drops one that it has not read yet.
     fn begin_scene(&mut self, model: &Model) {
         let names: Vec<String> = model.committed.tables.keys().cloned().collect();
         if names.is_empty() || (0..self.sessions).any(|session| model.in_transaction(session)) {
@@ -196,7 +197,8 @@ impl Workload {
         match self.below(30) {
             0..=5 => Statement::Insert { table: self.table(model, session), rows: self.rows() },
             6 => {
-                // As many as the store takes, and each with much text: commits of several pages.
+                // The maximum number of rows of the store, each with a long text: commits of
+                // several pages.
                 let first = self.ids(18);
                 let rows = (first..first + 18).map(|id| (id, None, Some("y".repeat(900)))).collect();
                 Statement::Insert { table: self.table(model, session), rows }
@@ -253,7 +255,7 @@ impl Workload {
         }
     }
 
-    /// A part of the rows: `id % modulus = rest`.
+    /// Returns a part of the rows: `id % modulus = rest`.
     fn some(&mut self) -> (i64, i64) {
         let modulus = [1, 2, 3, 5, 11][self.below(5)];
         (modulus, self.random.below(modulus as u64) as i64)

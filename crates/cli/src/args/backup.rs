@@ -1,7 +1,8 @@
-//! The words of `onehop backup` and `onehop restore`.
+//! The arguments of `onehop backup` and `onehop restore`.
 
 use std::path::PathBuf;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop backup sales /backups/sales-monday                                        while a server writes to it, too
@@ -14,11 +15,11 @@ The backup is the state of one commit. It appears under its name when it is whol
 /// `onehop backup`.
 #[derive(Debug, clap::Args)]
 pub struct DatabaseBackupArgs {
-    /// Database directory; others may be writing to it
+    /// Database directory; other processes may be writing to it
     pub path: PathBuf,
-    /// The backup, where there must be nothing
+    /// The backup, a path that must not exist
     pub to: PathBuf,
-    /// An earlier backup: what it has is linked, or cloned, and not copied again
+    /// An earlier backup: the files that it has are linked or cloned, and not copied again
     #[arg(long, value_name = "BACKUP")]
     pub base: Option<PathBuf>,
     /// Copy every byte, also where files or blocks could be shared with the database
@@ -34,7 +35,7 @@ pub struct DatabaseBackupArgs {
 pub struct RestoreArgs {
     /// The backup, which stays as it is
     pub backup: PathBuf,
-    /// The database, where there must be nothing, or an empty directory
+    /// The database, a path that must not exist, or an empty directory
     pub to: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! The words of `onehop bench commit`.
+//! The arguments of `onehop bench commit`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use onehop_store::MediumKind;
 use super::io::{parallel, positive_time, size, time};
 use super::report::ReportArgs;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop bench commit /data                                 1, 10, 100 keys; uniform and Zipf; 1 and 8 threads
@@ -24,40 +25,41 @@ is made under PATH, and removed when it is done.";
 /// `onehop bench commit`.
 #[derive(Debug, clap::Args)]
 pub struct CommitArgs {
-    /// The folder on the storage to be measured, in which the store is made
+    /// The folder for the store, on the storage to be measured
     pub path: PathBuf,
-    /// What the store lies on: file (an fdatasync a commit), pmem (mapped memory, lines that are flushed; persistent only where
-    /// the file system is, which the report says)
+    /// The medium of the store: file (an fdatasync a commit), pmem (mapped memory, lines that are
+    /// flushed; persistent only if the file system is, which the report says)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "file", value_parser = medium)]
     pub medium: Vec<MediumKind>,
-    /// Keys that are there
+    /// The number of keys in the store
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = keys)]
     pub keys: u64,
     /// Bytes of a value; keys have 8
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = value_bytes)]
     pub value: usize,
-    /// Keys of a transaction
+    /// The number of keys of a transaction
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,10,100", value_parser = transaction_keys)]
     pub tx_keys: Vec<u64>,
-    /// Which keys come up: uniform (all alike), zipf (some far more often; scattered)
+    /// The distribution of keys: uniform (all alike), zipf (some far more often; scattered)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "uniform,zipf", value_parser = distribution)]
     pub keys_by: Vec<Distribution>,
-    /// Threads that commit
+    /// The number of threads that commit
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,8", value_parser = parallel)]
     pub threads: Vec<usize>,
-    /// Time that each point is measured for: 500ms, 3s, 2min
+    /// The measured time of each point: 500ms, 3s, 2min
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_time)]
     pub runtime: Duration,
-    /// Time that it runs for before that
+    /// The warm-up time of each point
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     pub ramp: Duration,
-    /// Keys of stores that are opened as a crash has left them; 0 for none
+    /// The numbers of keys of stores that are opened as a crash has left them; 0 for none
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10000,100000,1000000")]
     pub recover: Vec<u64>,
-    /// Sessions that insert rows by SQL, one at a time, beside as many threads that put them into a bare store; 0 for none
+    /// Sessions that insert rows by SQL, one at a time, beside as many threads that put them into a
+    /// bare store; 0 for none
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,8")]
     pub inserts: Vec<usize>,
-    /// Of everything random
+    /// The seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Keep the store
@@ -68,12 +70,12 @@ pub struct CommitArgs {
 }
 
 impl CommitArgs {
-    /// What is in the store.
+    /// Returns the contents of the store.
     pub fn data(&self) -> Data {
         Data { keys: self.keys, value_bytes: self.value, seed: self.seed }
     }
 
-    /// The points to measure, in order.
+    /// Returns the points to measure, in order.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for transaction_keys in &self.tx_keys {

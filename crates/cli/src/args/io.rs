@@ -1,4 +1,4 @@
-//! The words of `onehop bench io`: fio's names, lists by comma, quantities with units.
+//! The arguments of `onehop bench io`: fio's names, lists by comma, quantities with units.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use onehop_lab::bench::io::{Rw, Sweep, Way};
 
 use super::report::ReportArgs;
 
-/// How far a depth or a number of jobs may go.
+/// The maximum depth, and the maximum number of jobs.
 const MAX_PARALLEL: usize = 1024;
 
+/// The paths and examples of the help text.
 pub const EXAMPLES: &str = "\
 Paths:
   buffered         pread and pwrite through the page cache, which forgets the file before each run of reads
@@ -49,11 +50,11 @@ else made are never written to: reads alone, without --verify, take them as they
 /// `onehop bench io`.
 #[derive(Debug, clap::Args)]
 pub struct IoArgs {
-    /// The file to measure on, made if it is not there; of a folder, the file onehop-bench-io in it. Several files that
-    /// something else made are read as if they lay one behind the other
+    /// The file to measure on, created if it is missing; of a folder, the file onehop-bench-io in
+    /// it. Several files that another program made are read as if they lay one behind the other
     #[arg(value_name = "PATH", required_unless_present = "compare")]
     pub paths: Vec<PathBuf>,
-    /// What to do, in order or anywhere: read, write, randread, randwrite
+    /// The access pattern, sequential or random: read, write, randread, randwrite
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "read", value_parser = rw)]
     pub rw: Vec<Rw>,
     /// Bytes of a transfer, whole pages of 4 KiB
@@ -71,28 +72,30 @@ pub struct IoArgs {
     /// The GPU, for paths that lead to one: its number, from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub gpu: usize,
-    /// Exit with 4 if bytes of a path of cuFile's went by another way than straight between storage and GPU
+    /// Exit with 4 if bytes of a cuFile path did not go directly between storage and GPU
     #[arg(long)]
     pub require_direct: bool,
-    /// Time that each point is measured for: 500ms, 3s, 2min
+    /// The measured time of each point: 500ms, 3s, 2min
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_time)]
     pub runtime: Duration,
-    /// Time that it runs for before that
+    /// The warm-up time of each point
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time)]
     pub ramp: Duration,
-    /// How often each point is measured; its figures are those of the run with the median rate
+    /// The number of runs of each point; its figures are those of the run with the median rate
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parallel)]
     pub repeat: usize,
-    /// Length of the file; longer than memory if rates of the page cache are to be those of the device
+    /// Length of the file; longer than memory if rates of the page cache are to be those of the
+    /// device
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = file_bytes)]
     pub size: u64,
     /// Compare every byte read with what was written, and read again what was written
     #[arg(long)]
     pub verify: bool,
-    /// Have the processor read every byte that was read into host memory, once: what a program gets that wants the bytes
+    /// Have the processor read every byte that was read into host memory, once, as a program does
+    /// that uses the bytes
     #[arg(long)]
     pub touch: bool,
-    /// Of the file's content, and of which block is next
+    /// The seed of the file's content and of the order of blocks
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
@@ -100,16 +103,17 @@ pub struct IoArgs {
     /// Draw the figures into an SVG file
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
-    /// Set the figures against those of a JSON file of before; of two files, the second against the first
+    /// Compare the figures with those of an earlier JSON file; of two files, the second with the
+    /// first
     #[arg(long, value_name = "FILE", num_args = 1..=2)]
     pub compare: Vec<PathBuf>,
-    /// Exit with 1 if a rate is below this share of the one that it is compared with
+    /// Exit with 1 if a rate is below this share of the compared one
     #[arg(long, value_name = "RATIO", requires = "compare", value_parser = ratio)]
     pub fail_under: Option<f64>,
     /// Keep the file
     #[arg(long)]
     pub keep: bool,
-    /// Print the commands that have another program measure the same; measure nothing
+    /// Print the commands of another program that measures the same; measure nothing
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub emit: Option<Emit>,
 }
@@ -123,18 +127,18 @@ pub enum Emit {
     Gdsio,
 }
 
-/// A word of `--path`.
+/// A value of `--path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
-    /// A way.
+    /// A single path.
     One(Way),
-    /// Those of cuFile.
+    /// All cuFile paths.
     Cufile,
-    /// Some of cuFile, which must go straight.
+    /// The cuFile paths that must be direct.
     Direct,
-    /// Those to a GPU.
+    /// All paths to a GPU.
     Gpu,
-    /// All that there are.
+    /// All paths.
     All,
 }
 
@@ -155,7 +159,7 @@ impl Ways {
 }
 
 impl IoArgs {
-    /// The points to measure.
+    /// Returns the points to measure.
     pub fn sweep(&self) -> Sweep {
         let default = [Way::Buffered, Way::Host, Way::Uring];
         Sweep {
@@ -171,12 +175,12 @@ impl IoArgs {
         }
     }
 
-    /// Whether that path has to be there: it was asked for by its name.
+    /// Returns true if the path is required, because the user named it.
     pub fn is_named(&self, way: Way) -> bool {
         self.ways.iter().any(|ways| *ways != Ways::All && ways.all().contains(&way))
     }
 
-    /// Whether that path has to be direct.
+    /// Returns true if the path must be direct.
     pub fn must_be_direct(&self, way: Way) -> bool {
         way.is_cufile()
             && (self.require_direct || self.ways.contains(&Ways::Direct) && Ways::Direct.all().contains(&way))

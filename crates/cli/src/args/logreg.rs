@@ -1,4 +1,4 @@
-//! The words of `onehop bench logreg`.
+//! The arguments of `onehop bench logreg`.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,7 @@ use onehop_lab::bench::logreg::{Device, Point, Source};
 use super::report::ReportArgs;
 use super::thread_count;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop bench logreg                                40,000,000 rows of 4 features, as a table in memory
@@ -26,13 +27,13 @@ pub struct LogregArgs {
     /// Rows
     #[arg(long, value_name = "N", default_value_t = 40_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub rows: u64,
-    /// What labels are like
+    /// The kind of labels
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "noisy,separable")]
     pub labels: Vec<LabelsArg>,
-    /// What makes the passes: cpu, or cuda:0, with the table in its memory
+    /// The device that makes the passes: cpu, or cuda:0, with the table in its memory
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<Device>,
-    /// Where the rows are: in a table, or in Arrow's arrays
+    /// The source of the rows: a table, or Arrow arrays
     #[arg(long, value_name = "WHERE", default_value = "table")]
     pub source: SourceArg,
     /// Database directory for the tables; in memory without it
@@ -48,12 +49,14 @@ pub struct LogregArgs {
     pub reports: ReportArgs,
 }
 
+/// A value of `--labels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LabelsArg {
     Noisy,
     Separable,
 }
 
+/// A value of `--source`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceArg {
     Table,
@@ -61,19 +64,19 @@ pub enum SourceArg {
 }
 
 impl LogregArgs {
-    /// The labels, each once.
+    /// Returns the labels, each once.
     pub fn labels(&self) -> Vec<Labels> {
         let all = [(LabelsArg::Noisy, Labels::Noisy), (LabelsArg::Separable, Labels::Separable)];
         all.iter().filter(|(arg, _)| self.labels.contains(arg)).map(|(_, labels)| *labels).collect()
     }
 
-    /// The points to measure, in order.
+    /// Returns the points to measure, in order.
     pub fn points(&self) -> Vec<Point> {
         let of = |labels: Labels| self.device.iter().map(move |device| Point { labels, device: *device });
         self.labels().into_iter().flat_map(of).collect()
     }
 
-    /// Where the rows are.
+    /// Returns the source of the rows.
     pub fn source(&self) -> Source {
         match self.source {
             SourceArg::Table => Source::Table,

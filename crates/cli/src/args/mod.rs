@@ -1,4 +1,4 @@
-//! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
+//! The command line. This module parses and validates words; it opens and reads nothing.
 
 mod backup;
 mod commit;
@@ -87,7 +87,7 @@ pub struct Args {
     #[command(flatten)]
     pub sql: SqlArgs,
 
-    /// What to do instead of running SQL.
+    /// The command to run instead of SQL.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -100,9 +100,9 @@ pub enum Command {
     /// Copy a whole database to a new directory, also while others write to it
     #[command(after_help = backup::EXAMPLES)]
     Backup(DatabaseBackupArgs),
-    /// Make a database of a backup
+    /// Restore a database from a backup
     Restore(RestoreArgs),
-    /// Print what this machine offers: processor, memory, storage, GPU, libraries
+    /// Print the capabilities of this machine: processor, memory, storage, GPU, libraries
     Doctor(DoctorArgs),
     /// Generate the tables of a benchmark: the Star Schema Benchmark or TPC-H
     #[command(after_help = GEN_EXAMPLES)]
@@ -110,7 +110,7 @@ pub enum Command {
     /// Measure: a benchmark's queries, or the paths between files and memory
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
-    /// Show how a query is run: its operators, blocks, rows, bytes and times
+    /// Show the execution of a query: its operators, blocks, rows, bytes and times
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Check, print, copy or shrink the file of a store
@@ -122,7 +122,7 @@ pub enum Command {
     /// Serve a database to PostgreSQL's clients: psql, and every driver
     #[command(after_help = serve::EXAMPLES)]
     Serve(ServeArgs),
-    /// Say who may log in to a server
+    /// Manage the users that may log in to a server
     #[command(subcommand, after_help = serve::USER_EXAMPLES)]
     User(UserCommand),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
@@ -142,7 +142,7 @@ pub enum Command {
 pub struct CheckArgs {
     /// Database directory
     pub path: PathBuf,
-    /// Say what would be done about files that are not where they belong; checksums are not verified
+    /// Print the actions for files that are not where they belong; checksums are not verified
     #[arg(long)]
     pub repair: bool,
     /// With --repair: do it
@@ -156,7 +156,7 @@ pub struct CheckArgs {
 /// `onehop doctor`.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// The directory whose file system is tried
+    /// The directory whose file system is checked
     #[arg(default_value = ".")]
     pub path: PathBuf,
     /// Print JSON
@@ -192,7 +192,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Its name in paths and files.
+    /// Returns its name in paths and files.
     pub fn name(self) -> &'static str {
         match self {
             Suite::Ssb => "ssb",
@@ -201,7 +201,7 @@ impl Suite {
     }
 }
 
-/// What `onehop gen` writes.
+/// The output format of `onehop gen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum GenFormat {
     /// Tables of a database
@@ -226,16 +226,16 @@ pub struct GenArgs {
     /// The database directory, or the folder for the files
     #[arg(long, value_name = "PATH")]
     pub out: PathBuf,
-    /// What to write
+    /// The output format
     #[arg(long, value_enum, default_value = "segments")]
     pub format: GenFormat,
     /// Threads; one per core without it
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Replace tables or files that are there already
+    /// Replace existing tables and files
     #[arg(long)]
     pub replace: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -250,7 +250,8 @@ pub enum BenchCommand {
     /// The paths between a file and memory: rates, latencies, processor time, content checked
     #[command(after_help = io::EXAMPLES)]
     Io(IoArgs),
-    /// TPC-H Query 6 by every way that bytes and work can be split between processor and GPU, every answer checked
+    /// TPC-H Query 6 by every split of bytes and work between processor and GPU, every answer
+    /// checked
     #[command(after_help = q6::EXAMPLES)]
     Q6(Q6Args),
     /// Small transactions on the store: rates, latencies, bytes written, recovery
@@ -259,7 +260,8 @@ pub enum BenchCommand {
     /// Logistic regression by SQL: whole statements, passes, models checked
     #[command(after_help = logreg::EXAMPLES)]
     Logreg(LogregArgs),
-    /// Optimized shadow paging against undo and redo logging: flushes of persistent memory, simulated
+    /// Optimized shadow paging against undo and redo logging: flushes of persistent memory,
+    /// simulated
     #[command(after_help = osp::EXAMPLES)]
     Osp(OspArgs),
 }
@@ -270,10 +272,12 @@ pub struct BenchArgs {
     /// Scale factor
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = scale_factor, allow_negative_numbers = true)]
     pub sf: f64,
-    /// Database directory with the tables; generated if it is not there [default: data/SUITE-sfN.onehop]
+    /// Database directory with the tables; generated if it is missing [default:
+    /// data/SUITE-sfN.onehop]
     #[arg(long, value_name = "DIR")]
     pub db: Option<PathBuf>,
-    /// Only these queries: names and ranges, as 1.1,2-3 (ssb: 1.1 to 4.3; 2 is all of 2.x) or q01,6-8 (tpch: 1 to 22)
+    /// Only these queries: names and ranges, as 1.1,2-3 (ssb: 1.1 to 4.3; 2 is all of 2.x) or
+    /// q01,6-8 (tpch: 1 to 22)
     #[arg(long, value_name = "IDS")]
     pub queries: Option<String>,
     /// Measured runs of each query, after one to warm up
@@ -288,20 +292,20 @@ pub struct BenchArgs {
     /// Write the figures as JSON to a file, or to standard output in place of the table (-)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Run on a GPU (cuda:0), and nowhere else: as gpu.mode=require, gpu.devices and exec.fallback=error, which --set can
-    /// change. Without that GPU exit with 4
+    /// Run on a GPU (cuda:0), and nowhere else: as gpu.mode=require, gpu.devices and
+    /// exec.fallback=error, which --set can change. Without that GPU exit with 4
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub device: Option<String>,
     /// With --device: load the tables into its memory first
     #[arg(long, requires = "device", conflicts_with = "stream")]
     pub resident: bool,
-    /// With --device: have nothing in its memory before each run
+    /// With --device: start each run with nothing in its memory
     #[arg(long, requires = "device")]
     pub stream: bool,
 }
 
 impl BenchArgs {
-    /// Settings by flags, in the order in which they win.
+    /// Returns the settings of the flags. Later ones win.
     pub fn settings(&self) -> Vec<(String, String)> {
         let mut settings = Vec::new();
         if let Some(device) = &self.device {
@@ -316,13 +320,13 @@ impl BenchArgs {
         settings
     }
 
-    /// JSON takes the place of the table.
+    /// Returns true if JSON replaces the table.
     pub fn json_to_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 }
 
-/// `cuda:0`, or `0`.
+/// Parses `cuda:0` or `0`.
 fn device(text: &str) -> Result<String, String> {
     let number = text.strip_prefix("cuda:").unwrap_or(text);
     number.parse::<u32>().map(|n| format!("cuda:{n}")).map_err(|_| "a device is called cuda:0".into())
@@ -337,7 +341,7 @@ Examples:
 
 A database is opened for reading. The page stands by itself: it loads nothing from anywhere.";
 
-/// How `onehop explain` says it.
+/// The output format of `onehop explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExplainFormat {
     /// A tree for people
@@ -349,17 +353,17 @@ pub enum ExplainFormat {
 /// `onehop explain`.
 #[derive(Debug, clap::Args)]
 pub struct ExplainArgs {
-    /// Database directory, in memory without it; then, without -c and --html, a file with the query (- is standard
-    /// input)
+    /// Database directory, in memory without it; then, without -c and --html, a file with the query
+    /// (- is standard input)
     #[arg(value_name = "PATH|FILE", num_args = 0..=2)]
     pub words: Vec<PathBuf>,
     /// The query
     #[arg(short = 'c', long = "command", value_name = "SQL", conflicts_with = "html")]
     pub command: Option<String>,
-    /// Run the query, and say what it did
+    /// Run the query, and report its execution
     #[arg(long)]
     pub analyze: bool,
-    /// How to print it
+    /// The output format
     #[arg(long, value_enum, default_value = "text", conflicts_with = "html")]
     pub format: ExplainFormat,
     /// Run the query in FILE, and make a page with its plan and the bytes that it moved
@@ -386,7 +390,7 @@ pub struct PipeArgs {
     pub set: Vec<(String, String)>,
 }
 
-/// How far it goes, the benchmark knows.
+/// Parses a scale factor. The benchmark checks its range.
 fn scale_factor(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "a number, such as 0.1 or 10".into())
 }
@@ -399,7 +403,7 @@ fn run_count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n <= 100_000).ok_or_else(|| "a whole number from 0".into())
 }
 
-/// Running SQL.
+/// The arguments for running SQL.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
     /// Database directory; in memory without it, or as :memory:
@@ -413,7 +417,7 @@ pub struct SqlArgs {
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// How to print results
+    /// The format of results
     #[arg(
         long,
         value_enum,
@@ -432,7 +436,8 @@ pub struct SqlArgs {
     #[arg(long)]
     pub readonly: bool,
 
-    /// Have a new database keep its segments on a Ceph cluster (rados://POOL[.NAMESPACE]/PATH); it remembers where
+    /// Keep a new database's segments on a Ceph cluster (rados://POOL[.NAMESPACE]/PATH),
+    /// permanently
     #[arg(long, value_name = "URL", requires = "path")]
     pub segments: Option<String>,
 
@@ -448,7 +453,8 @@ pub struct SqlArgs {
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,
 
-    /// Run pipelines on a GPU, or fail: as --set gpu.mode=require and exec.fallback=error; without a GPU exit with 4
+    /// Run pipelines on a GPU, or fail: as --set gpu.mode=require and exec.fallback=error; without
+    /// a GPU exit with 4
     #[arg(long)]
     pub require_gpu: bool,
 
@@ -464,12 +470,12 @@ pub struct SqlArgs {
     #[arg(long)]
     pub no_progress: bool,
 
-    /// The -c and -f in the order given; clap keeps that beside the values.
+    /// The `-c` and `-f` in the order given. clap keeps that beside the values.
     #[arg(skip)]
     pub inputs: Vec<Input>,
 }
 
-/// Where SQL comes from.
+/// A source of SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// `-c`.
@@ -479,7 +485,7 @@ pub enum Input {
 }
 
 impl SqlArgs {
-    /// Settings by flags, in the order in which they win.
+    /// Returns the settings of the flags. Later ones win.
     pub fn settings(&self) -> Vec<(String, String)> {
         let mut settings = self.set.clone();
         settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
@@ -500,7 +506,7 @@ impl SqlArgs {
     }
 }
 
-/// Reads the command line. What is to be said about it (help, errors) has been said when this returns an exit.
+/// Parses the command line. If it returns an exit, help or the error has already been printed.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
     let words = suite_first(words.into_iter().collect());
     match try_parse(&words).and_then(misspelt_command) {
@@ -511,7 +517,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
     }
 }
 
-/// Puts a benchmark's name before its flags: `bench --sf 1 ssb` is `bench ssb --sf 1`. Every flag there has a value.
+/// Moves a benchmark's name before its flags: `bench --sf 1 ssb` becomes `bench ssb --sf 1`. Every
+/// flag of `bench` has a value.
 fn suite_first(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_none_or(|word| word != "bench") {
         return words;
@@ -529,7 +536,7 @@ fn suite_first(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Prints help, version or error, where each belongs.
+/// Prints help, version or an error to the right stream.
 fn say(e: &clap::Error) -> Exit {
     match (e.print(), e.use_stderr()) {
         (_, true) => {
@@ -537,7 +544,7 @@ fn say(e: &clap::Error) -> Exit {
             Exit::Usage
         }
         (Ok(()), false) => Exit::Done,
-        // What was asked for did not arrive.
+        // The requested output could not be printed.
         (Err(e), false) => match Stop::from(e) {
             Stop::PipeClosed => Exit::Done,
             stop => {
@@ -548,7 +555,7 @@ fn say(e: &clap::Error) -> Exit {
     }
 }
 
-/// A wrong format may come from where nobody thought of looking.
+/// Adds a note if a wrong format comes from the environment, where a user may not look.
 fn note_format_by_environment(e: &clap::Error) {
     let value = match e.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) if e.kind() == ErrorKind::InvalidValue => value,
@@ -566,12 +573,13 @@ fn try_parse(words: &[OsString]) -> Result<Args, clap::Error> {
     Ok(args)
 }
 
-/// The command line's definition.
+/// Returns the definition of the command line.
 pub fn command() -> clap::Command {
     Args::command().after_help(EXAMPLES).after_long_help(format!("{AFTER_HELP}\n\n{EXAMPLES}"))
 }
 
-/// Help, with the engine's settings in its long form: they are asked for only now, because asking costs a session.
+/// Prints help. The long form includes the engine's settings, which are queried only here, because
+/// that costs a session.
 fn help(words: &[OsString], e: clap::Error) -> Exit {
     let is_long_root = words.len() == 2 && (words[1] == "--help" || words[1] == "help");
     let e = match is_long_root {
@@ -587,7 +595,7 @@ fn help(words: &[OsString], e: clap::Error) -> Exit {
     say(&e)
 }
 
-/// `onehop docter` would quietly make a database of that name.
+/// Refuses a misspelt command: `onehop docter` would create a database of that name.
 fn misspelt_command(args: Args) -> Result<Args, clap::Error> {
     let Some(path) = &args.sql.path else { return Ok(args) };
     let Some(name) = path.to_str().filter(|name| !name.contains(['/', '.'])) else { return Ok(args) };
@@ -605,12 +613,13 @@ fn misspelt_command(args: Args) -> Result<Args, clap::Error> {
     }
 }
 
-/// A third of the shorter word may be wrong: short names are too easily near.
+/// Returns true if at most a third of the shorter word is wrong. Short names are too similar for
+/// more.
 fn is_near(name: &str, known: &str) -> bool {
     strsim::damerau_levenshtein(name, known) <= name.len().min(known.len()) / 3
 }
 
-/// A second word after PATH is SQL more often than not; clap would take it for a command.
+/// Explains a second word after PATH. Usually it is SQL, but clap would take it for a command.
 fn conflict(e: clap::Error) -> Exit {
     let e = match e.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) if command().find_subcommand(word).is_none() => command().error(
@@ -684,7 +693,7 @@ mod tests {
         assert_eq!(parsed(&["bench", "--sf", "0.1", "--runs=3", "ssb"]), Some((0.1, 3)));
         assert_eq!(parsed(&["bench", "--sf", "0.1", "ssb", "--runs", "3"]), Some((0.1, 3)));
         assert_eq!(parsed(&["bench", "ssb", "--sf", "0.1", "--runs", "3"]), Some((0.1, 3)));
-        // A value that is a suite's name is a value.
+        // A suite's name can be a flag's value.
         assert_eq!(fault(&["bench", "--db", "ssb"]), ErrorKind::UnknownArgument);
         assert_eq!(fault(&["bench", "--sf"]), ErrorKind::UnknownArgument);
     }

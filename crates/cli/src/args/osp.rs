@@ -1,4 +1,4 @@
-//! The words of `onehop bench osp`.
+//! The arguments of `onehop bench osp`.
 
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use onehop_lab::osp::{MAX_FOOTPRINT_BYTES, Options, Structure};
 use super::io::{parallel, size, svg};
 use super::report::ReportArgs;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Accountings: every run is charged under all of them; these choose the one that tables and figures begin with.
   --undo           A    72 bytes a line, packed; commit; truncate         B    a flush a line; commit; truncate
@@ -34,16 +35,16 @@ Examples:
 /// `onehop bench osp`.
 #[derive(Debug, clap::Args)]
 pub struct OspArgs {
-    /// What is worked on: sps (swaps in an array), ht (hash table), rbt (red-black tree), bt (B-tree)
+    /// The workloads: sps (swaps in an array), ht (hash table), rbt (red-black tree), bt (B-tree)
     #[arg(long = "workload", value_name = "LIST", value_delimiter = ',', default_value = "sps,ht,rbt,bt", value_parser = structure)]
     pub structures: Vec<Structure>,
     /// Exponents of the Zipf distributions of keys, besides uniform keys
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.99,1.2,1.5", value_parser = exponent)]
     pub zipf: Vec<f64>,
-    /// Where keys that come up often are: plain (beside each other), scrambled (anywhere)
+    /// The placement of frequent keys: plain (beside each other), scrambled (anywhere)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "plain,scrambled", value_parser = order)]
     pub order: Vec<Order>,
-    /// Where elements lie that are neighbours by key: random, sequential
+    /// The placement of elements that are neighbours by key: random, sequential
     #[arg(long, value_name = "HOW", default_value = "random", value_parser = layout)]
     pub layout: Layout,
     /// Persistent memory of each structure
@@ -52,13 +53,13 @@ pub struct OspArgs {
     /// Bytes of a node of the B-tree
     #[arg(long = "btree-node", value_name = "SIZE", default_value = "4KiB", value_parser = node)]
     pub b_tree_node: u64,
-    /// Operations that are counted
+    /// The number of counted operations
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = operations)]
     pub ops: u64,
-    /// Operations before them
+    /// The number of warm-up operations
     #[arg(long, value_name = "N", default_value_t = 250_000)]
     pub warm_up: u64,
-    /// Operations of a transaction
+    /// The number of operations of a transaction
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = operations)]
     pub tx_ops: u64,
     /// Levels of the data TLB: entries, or entries:ways
@@ -67,25 +68,26 @@ pub struct OspArgs {
     /// Bytes of a page
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = page)]
     pub page: u64,
-    /// References of an operation to volatile memory, which share the TLB
+    /// The number of references of an operation to volatile memory, which share the TLB
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub volatile_refs: u64,
-    /// Size of a redo log, and of a journal, before it is truncated
+    /// The size of a redo log, and of a journal, at which it is truncated
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = log)]
     pub log: u64,
-    /// How the undo log is counted, see below
+    /// The accounting of the undo log, see below
     #[arg(long, value_name = "ID", default_value = "B", value_parser = undo)]
     pub undo: UndoLog,
-    /// How the bitmaps of a transaction are committed, see below
+    /// The commit of a transaction's bitmaps, see below
     #[arg(long, value_name = "HOW", default_value = "packed", value_parser = commit)]
     pub commit: Commit,
-    /// Which flushes for tables are counted, see below
+    /// The counted flushes of tables, see below
     #[arg(long, value_name = "WHICH", default_value = "none", value_parser = metadata)]
     pub metadata: Metadata,
-    /// Of everything random
+    /// The seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Workloads at a time; each has a copy of its structure [default: one per core, at most 4]
+    /// The number of concurrent workloads; each has a copy of its structure [default: one per core,
+    /// at most 4]
     #[arg(long, value_name = "N", value_parser = parallel)]
     pub threads: Option<usize>,
     #[command(flatten)]
@@ -96,7 +98,7 @@ pub struct OspArgs {
 }
 
 impl OspArgs {
-    /// How the cases are run.
+    /// Returns the options of the cases.
     pub fn options(&self) -> Options {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Options {
@@ -117,7 +119,7 @@ impl OspArgs {
         }
     }
 
-    /// What tables and figures begin with.
+    /// Returns the accounting of the first tables and figures.
     pub fn accounting(&self) -> Accounting {
         Accounting { undo: self.undo, commit: self.commit, metadata: self.metadata }
     }
@@ -128,7 +130,7 @@ const _: () = assert!(
     "the defaults above are the stated accounting"
 );
 
-/// One of these, by name.
+/// Returns the value of a name.
 fn named<T: Copy>(all: &[(&'static str, T)], text: &str) -> Result<T, String> {
     let found = all.iter().find(|(name, _)| *name == text).map(|(_, one)| *one);
     found.ok_or_else(|| {

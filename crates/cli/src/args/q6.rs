@@ -1,4 +1,4 @@
-//! The words of `onehop bench q6`: those of `onehop bench io`, where they mean the same.
+//! The arguments of `onehop bench q6`: those of `onehop bench io`, if they mean the same.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,12 @@ use onehop_lab::bench::q6::{Layout, Mode, Point, Way};
 use super::io::{parallel, size, svg};
 use super::report::ReportArgs;
 
-/// Buffers may be as large as this: the paper's are up to 64 MiB.
+/// The maximum buffer size. The paper's buffers are up to 64 MiB.
 const MAX_BUFFER_BYTES: u64 = 1 << 30;
-/// And as small: less than four columns of a vector each.
+/// The minimum buffer size: less than four columns of a vector each.
 const MIN_BUFFER_BYTES: u64 = 64 << 10;
 
+/// The paths, modes and examples of the help text.
 pub const EXAMPLES: &str = "\
 Paths:
   cpu              read into host memory, computed by the processor
@@ -36,7 +37,7 @@ A path that this machine does not have is said to be missing, and fails the comm
 /// `onehop bench q6`.
 #[derive(Debug, clap::Args)]
 pub struct Q6Args {
-    /// The folder on the storage to be measured, in which the tables are made
+    /// The folder for the tables, on the storage to be measured
     #[arg(required_unless_present = "db")]
     pub path: Option<PathBuf>,
     /// Scale factor: 1 is 6 million rows
@@ -45,34 +46,36 @@ pub struct Q6Args {
     /// Database whose lineitem, of this scale factor, has the segments
     #[arg(long, value_name = "DIR")]
     pub db: Option<PathBuf>,
-    /// How the table lies: segments, rows [default: both; without PATH, segments]
+    /// The layout of the table: segments, rows [default: both; without PATH, segments]
     #[arg(long = "layout", value_name = "LIST", value_delimiter = ',', value_parser = layout)]
     pub layouts: Vec<Layout>,
-    /// Who reads and who computes: cpu, gpu-indirect, gpu-direct, gpu-io, all [default: all that there are]
+    /// The reader and the processor of the bytes: cpu, gpu-indirect, gpu-direct, gpu-io, all
+    /// [default: all that there are]
     #[arg(long = "path", value_name = "LIST", value_delimiter = ',', value_parser = way)]
     pub ways: Vec<Ways>,
     /// One step after the other, or all at once: paper, overlapped
     #[arg(long = "mode", value_name = "LIST", value_delimiter = ',', default_value = "paper,overlapped", value_parser = mode)]
     pub modes: Vec<Mode>,
-    /// Bytes of the buffer that is filled and computed at once
+    /// Bytes of the buffer that is filled and processed at once
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64KiB,1MiB,16MiB,64MiB", value_parser = buffer_bytes)]
     pub bs: Vec<usize>,
-    /// Measured runs of each point, after one of each path that warms up; shown is the one with the median time
+    /// Measured runs of each point, after one of each path that warms up; the run with the median
+    /// time is shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel)]
     pub runs: usize,
-    /// Threads of the processor in overlapped mode; one per core without it
+    /// The number of CPU threads in overlapped mode; one per core without it
     #[arg(long, value_name = "N", value_parser = super::thread_count)]
     pub threads: Option<usize>,
-    /// Reads in flight in overlapped mode, at most
+    /// The maximum number of reads in flight in overlapped mode
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = parallel)]
     pub iodepth: usize,
-    /// Threads of the GPU in paper mode
+    /// The number of GPU threads in paper mode
     #[arg(long, value_enum, value_name = "HOW", default_value = "one")]
     pub device_threads: DeviceThreads,
-    /// What keeps cuFile's reads in flight in overlapped mode
+    /// The mechanism that keeps cuFile reads in flight in overlapped mode
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub cufile: CufileFlight,
-    /// Which GPU, by its number in this process
+    /// The GPU, by its number in this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub gpu: usize,
     /// Keep the tables
@@ -85,37 +88,37 @@ pub struct Q6Args {
     pub plot: Option<PathBuf>,
 }
 
-/// How many threads of the GPU there are in paper mode.
+/// The number of GPU threads in paper mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DeviceThreads {
     /// One, as in the paper
     One,
-    /// As many as there is work for
+    /// As many as the work permits
     Many,
 }
 
-/// What keeps cuFile's reads in flight.
+/// The mechanism that keeps cuFile reads in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CufileFlight {
-    /// A batch where bytes go direct, threads where they go through host memory
+    /// A batch if bytes go direct, threads if they go through host memory
     Auto,
-    /// A batch that is filled again: in compat mode it may never come back
+    /// A batch that is refilled: in compat mode it may never return
     Batch,
     /// A thread for each read
     Threads,
 }
 
-/// A word of `--path`.
+/// A value of `--path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
-    /// A way.
+    /// A single path.
     One(Way),
-    /// All that there are.
+    /// All paths.
     All,
 }
 
 impl Q6Args {
-    /// The points to measure, in order: what shares a warm-up lies together.
+    /// Returns the points to measure, in order. Points that share a warm-up are adjacent.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let (layouts, modes, ways, sizes) =
@@ -152,13 +155,13 @@ impl Q6Args {
         if self.ways.is_empty() { all() } else { self.ways.iter().flat_map(of).collect() }
     }
 
-    /// Whether that way has to be there: it was asked for by its name.
+    /// Returns true if the path is required, because the user named it.
     pub fn is_named(&self, way: Way) -> bool {
         self.ways.contains(&Ways::One(way))
     }
 }
 
-/// Each once, where it is first.
+/// Returns each value once, at its first position.
 fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     all.into_iter().fold(Vec::new(), |mut kept, one| {
         if !kept.contains(&one) {

@@ -1,4 +1,4 @@
-//! The words of `onehop rados`.
+//! The arguments of `onehop rados`.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::io::{file_bytes, parallel, positive_time, size};
 use super::setting;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop rados mkfs rados://meta.sales --data bytes        a file system: names in the pool meta, bytes in the pool bytes
@@ -20,40 +21,40 @@ Examples:
 The cluster is that of the settings: --set ceph.conf=/etc/ceph/ceph.conf --set ceph.user=sales --set ceph.timeout=10s, or
 ONEHOP_CEPH_CONF and so on. SQL reads and writes the same paths: FROM 'rados://meta.sales/2026/*.parquet'.";
 
-/// What to do with files on a Ceph cluster.
+/// The commands for files on a Ceph cluster.
 #[derive(Debug, Subcommand)]
 pub enum RadosCommand {
     /// Make a file system in a pool
     Mkfs(MkfsArgs),
     /// List a directory
     Ls(PathArgs),
-    /// Say what is known of a file or a directory
+    /// Print the attributes of a file or a directory
     Stat(PathArgs),
-    /// Make a directory, and those above it
+    /// Create a directory and its parents
     Mkdir(PathArgs),
-    /// Give a file or a directory another name; nothing is copied
+    /// Rename a file or a directory; nothing is copied
     Mv(MvArgs),
     /// Remove a file, or a directory with --recursive
     Rm(RmArgs),
-    /// Look for damage; changes nothing
+    /// Check for damage; changes nothing
     Fsck(FsckArgs),
-    /// Remove what nobody needs any more
+    /// Remove unreferenced objects
     Gc(PathArgs),
-    /// Measure how fast files are written and read, in a folder that is removed at the end
+    /// Measure the rates of writing and reading files, in a folder that is removed at the end
     Bench(RadosBenchArgs),
-    /// Look at transactions over many files, and abort them
+    /// Show transactions over many files, and abort them
     #[command(subcommand)]
     Txn(TxnCommand),
 }
 
-/// What to do with transactions.
+/// The commands for transactions.
 #[derive(Debug, Subcommand)]
 pub enum TxnCommand {
-    /// List those that have not ended
+    /// List open transactions
     Ls(PathArgs),
-    /// Say what is known of one
+    /// Show a transaction
     Show(TxnArgs),
-    /// Abort one: nothing of it will be visible. One that is committed stays so
+    /// Abort a transaction: none of its changes become visible. A committed one stays committed
     Abort(TxnArgs),
 }
 
@@ -68,7 +69,7 @@ pub struct TxnArgs {
     pub common: Common,
 }
 
-/// What all of them take.
+/// The arguments that all commands take.
 #[derive(Debug, clap::Args)]
 pub struct Common {
     /// Print JSON
@@ -122,7 +123,7 @@ pub struct MvArgs {
 pub struct RmArgs {
     /// rados://POOL[.NAMESPACE]/PATH
     pub url: String,
-    /// A directory with all that is in it, at one moment
+    /// Remove a directory and all of its contents, atomically
     #[arg(short, long)]
     pub recursive: bool,
     #[command(flatten)]
@@ -134,7 +135,7 @@ pub struct RmArgs {
 pub struct FsckArgs {
     /// rados://POOL[.NAMESPACE]
     pub url: String,
-    /// Look for objects that nobody knows as well: lists both pools
+    /// Look for unreferenced objects as well: lists both pools
     #[arg(long)]
     pub objects: bool,
     /// Read every byte as well
@@ -152,13 +153,13 @@ pub struct RadosBenchArgs {
     /// Bytes of a file
     #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = file_bytes)]
     pub file: u64,
-    /// Files that are written, and read, at a time
+    /// The number of files that are written, and read, concurrently
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = parallel)]
     pub streams: usize,
     /// Bytes of each file that are in flight
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = window_bytes)]
     pub window: usize,
-    /// Time that files are begun in, once for writing and once for reading: 500ms, 3s, 2min
+    /// The time in which files are started, once for writing and once for reading: 500ms, 3s, 2min
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
     pub runtime: Duration,
     #[command(flatten)]

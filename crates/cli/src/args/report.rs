@@ -1,4 +1,4 @@
-//! Where the benchmarks of points write their figures.
+//! The report files of benchmarks.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Something for programs takes the place of the table.
+    /// Returns true if a machine-readable report replaces the table.
     pub fn is_quiet(&self) -> bool {
         [&self.json, &self.csv].into_iter().flatten().any(|path| path.as_os_str() == "-")
     }

@@ -1,4 +1,4 @@
-//! The words of `onehop serve` and `onehop user`.
+//! The arguments of `onehop serve` and `onehop user`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use clap::{Subcommand, ValueEnum};
 
 use super::setting;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop serve flights.onehop                                   for this machine alone: psql -h 127.0.0.1 -p 5488
@@ -21,6 +22,7 @@ Examples:
 Ctrl-C, or SIGTERM, ends it: nothing new begins, what runs has --grace seconds to end, and what does not is cancelled.
 An address that other machines can reach needs --users and TLS. Without --users everybody who connects is an admin.";
 
+/// The examples of the help text of `onehop user`.
 pub const USER_EXAMPLES: &str = "\
 Examples:
   onehop user add users ada --role admin          asks for a password; from a pipe, its first line is the password
@@ -34,12 +36,12 @@ started again: leave it there, and copy it along.";
 /// `onehop serve`.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Database directory, made if it is not there; in memory without it, or as :memory:
+    /// Database directory, created if it is missing; in memory without it, or as :memory:
     pub path: Option<PathBuf>,
-    /// Where to listen; port 0 is one that is free
+    /// The address to listen at; port 0 selects a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5488", value_parser = address)]
     pub listen: SocketAddr,
-    /// Who may log in, with which password: a file that `onehop user` writes
+    /// The users that may log in, with their passwords: a file that `onehop user` writes
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
     /// Certificates for TLS, the server's own first (PEM)
@@ -48,42 +50,45 @@ pub struct ServeArgs {
     /// The server's private key for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Where to answer with figures for Prometheus, at /metrics
+    /// Serve metrics for Prometheus at this address, at /metrics
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub metrics: Option<SocketAddr>,
-    /// Where to serve a page that shows what runs and what it moves
+    /// Serve a web page at this address that shows running statements and the bytes they move
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub http: Option<SocketAddr>,
-    /// Where to log who comes and goes, and what statements came to, in lines of JSON; - is standard error
+    /// Log connections, disconnections and statement results to this file, in lines of JSON; - is
+    /// standard error
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Keep an audit log there, in lines of JSON: log-ins, refusals, and what reaches outside of
-    /// the database; - is standard error
+    /// Write an audit log to this file, in lines of JSON: log-ins, refusals, and accesses outside
+    /// of the database; - is standard error
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
-    /// Log statements only if they took so long, or failed [default: 0]
+    /// Log statements only if they took this long, or failed [default: 0]
     #[arg(long, value_name = "SECONDS", requires = "log", value_parser = duration)]
     pub log_min_duration: Option<Duration>,
-    /// Send a span for each statement to what takes OTLP over HTTP there, http://127.0.0.1:4318 for one
+    /// Send a span for each statement to this collector by OTLP over HTTP, for example
+    /// http://127.0.0.1:4318
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp: Option<String>,
-    /// Clients at once
+    /// The maximum number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = count)]
     pub max_connections: usize,
-    /// The last of these, which only admins get, with --users; one is for any client
+    /// The number of the connections that are for admins only, with --users; at least one is for
+    /// any client
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub reserved_connections: usize,
-    /// Connections at once that have not logged in, besides the clients; beyond them one is dropped
-    /// [default: 256, or twice --max-connections]
+    /// The maximum number of concurrent connections that have not logged in, besides the clients;
+    /// beyond it one is dropped [default: 256, or twice --max-connections]
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_logins: Option<usize>,
-    /// Statements that run at once
+    /// The maximum number of concurrent statements
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = count)]
     pub max_queries: usize,
-    /// Statements that wait for others to end; beyond them the answer is an error
+    /// The maximum number of queued statements; beyond it a statement fails
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_queued: usize,
-    /// Seconds that what runs has to end in when the server does
+    /// The seconds that running statements have to end when the server shuts down
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub grace: Duration,
     /// Open the database for reading only
@@ -92,7 +97,7 @@ pub struct ServeArgs {
     /// Change a setting, as SET does, for all sessions (may be repeated)
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub set: Vec<(String, String)>,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -100,17 +105,17 @@ pub struct ServeArgs {
 /// `onehop user`.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// Let a user log in, or give one another password or role
+    /// Let a user log in, or change a user's password or role
     Add {
-        /// The file, made if it is not there
+        /// The file, created if it is missing
         file: PathBuf,
         /// The user's name
         name: String,
-        /// What the user may do. Without it a new user may write, and another keeps the role
+        /// The user's rights. Without it a new user may write, and an existing user keeps the role
         #[arg(long, value_enum)]
         role: Option<RoleName>,
     },
-    /// Let a user log in no more
+    /// Remove a user
     Remove {
         /// The file
         file: PathBuf,
@@ -124,24 +129,25 @@ pub enum UserCommand {
     },
 }
 
-/// What a user may do.
+/// The rights of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleName {
     /// Queries of the database's tables
     Read,
-    /// Also what changes them
+    /// Also changes of the tables
     Write,
-    /// Everything: also files, functions in Python, and settings that reach outside
+    /// Everything: also files, Python functions, and settings that reach outside
     Admin,
 }
 
-/// An address, or a host's name in its place: of its addresses the first one of IPv4, or else the first.
+/// Parses an address, or a host name. The first IPv4 address of the name is used, or else the first
+/// address.
 fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
     let wanted = || "an address and a port, such as 127.0.0.1:5488, [::1]:5488 or localhost:5488".to_string();
-    // The resolver takes its time for what has no port.
+    // The resolver is slow for names without a port.
     if text.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         return Err(wanted());
     }

@@ -1,9 +1,10 @@
-//! The words of `onehop store`.
+//! The arguments of `onehop store`.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
+/// The examples of the help text.
 pub const EXAMPLES: &str = "\
 Examples:
   onehop store check state.store                       every page, checksum and key; exit code 3 if anything is damaged
@@ -14,16 +15,16 @@ Examples:
 A store is a file. It has one writer: a store that a process has open for writing is refused here, with that process's number, \
 but for backups of files.";
 
-/// What to do with a store.
+/// The commands for a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Verify everything: every page reachable once, checksums, the order of keys
     Check(StoreArgs),
     /// Print keys and values
     Dump(DumpArgs),
-    /// Make the file as small as it can be, whole or not at all
+    /// Make the file as small as possible, atomically
     Compact(StoreArgs),
-    /// Copy it to a new file, which is whole and durable at the end
+    /// Copy it to a new file, which is complete and durable at the end
     Backup(BackupArgs),
 }
 
@@ -55,7 +56,7 @@ pub struct DumpArgs {
 pub struct BackupArgs {
     /// The store's file
     pub file: PathBuf,
-    /// The copy, where there must be nothing
+    /// The copy, a path that must not exist
     pub to: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -1,17 +1,17 @@
-//! The processor: model, cores we may use, vector instructions.
+//! The processor: model, usable cores, vector instructions.
 
 use std::fs;
 
 use super::Finding;
 
-/// Looks.
+/// Probes the processor.
 pub fn probe() -> Vec<Finding> {
     vec![cores(), vectors()]
 }
 
 fn cores() -> Finding {
     let model = model().unwrap_or_else(|| std::env::consts::ARCH.to_string());
-    // Counts what affinity masks and cgroup quotas leave us.
+    // Counts the cores that affinity masks and cgroup quotas permit.
     match std::thread::available_parallelism() {
         Ok(n) => Finding::ok("cpu", format!("{model}, {n} usable core{}", if n.get() == 1 { "" } else { "s" })),
         Err(e) => Finding::warn("cpu", format!("{model}, cores unknown"))
@@ -20,7 +20,7 @@ fn cores() -> Finding {
     }
 }
 
-/// The model, if the system says it.
+/// Returns the model, if the system reports it.
 pub fn model() -> Option<String> {
     model_of(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }

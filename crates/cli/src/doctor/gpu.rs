@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: on the bus, and usable. The driver is loaded only where there is a device for it.
+//! NVIDIA GPUs: on the bus, and usable. The driver is loaded only if there is a device for it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use onehop_engine::units;
 
 use super::Finding;
 
-/// Looks, and opens the first GPU for further probes.
+/// Probes the GPUs, and opens the first one for further probes.
 pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     let on_bus = on_bus(Path::new("/sys/bus/pci/devices"));
     let nodes = nodes(Path::new("/dev"));
@@ -29,7 +29,7 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     }
 }
 
-/// Opens a GPU, or says why there is none to be opened, as the probe does.
+/// Opens a GPU. Fails with the probe's reason if it cannot.
 pub fn open(number: usize) -> Result<Arc<Context>, String> {
     let nodes = nodes(Path::new("/dev"));
     if nodes.is_empty() {
@@ -43,7 +43,8 @@ pub fn open(number: usize) -> Result<Arc<Context>, String> {
     device.context().map_err(|e| unusable(&nodes, &e).sentence())
 }
 
-/// What each GPU that can run queries is measured to do; what queries are placed by.
+/// Measures the rates of each GPU that can run queries. The placement of queries uses the same
+/// rates.
 fn rates(devices: &dyn Devices) -> Vec<Finding> {
     let backends = match devices.all() {
         Ok(backends) => backends,
@@ -92,14 +93,14 @@ fn usable(version: i32, device: &Device) -> Finding {
     Finding::ok("gpu", what)
 }
 
-/// Display and 3D controllers of NVIDIA's.
+/// Counts NVIDIA's display and 3D controllers.
 fn on_bus(devices: &Path) -> usize {
     let read = |device: &Path, name: &str| fs::read_to_string(device.join(name)).unwrap_or_default();
     let is_gpu = |device: &Path| read(device, "vendor").trim() == "0x10de" && read(device, "class").starts_with("0x03");
     fs::read_dir(devices).into_iter().flatten().flatten().filter(|entry| is_gpu(&entry.path())).count()
 }
 
-/// `/dev/nvidia0` and so on; not `/dev/nvidiactl`.
+/// Lists `/dev/nvidia0` and so on, without `/dev/nvidiactl`.
 fn nodes(dev: &Path) -> Vec<String> {
     let entries = fs::read_dir(dev).into_iter().flatten().flatten();
     let is_gpu = |name: &String| {

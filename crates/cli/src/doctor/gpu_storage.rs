@@ -1,7 +1,9 @@
-//! From storage into GPU memory: what cuFile needs for it, and what it really does with a file of ours.
+//! Transfers from storage into GPU memory: the requirements of cuFile, and its actual behavior with
+//! a test file.
 //!
-//! The parts are looked up in `/proc`, `/sys` and `/run`, which costs nothing and names the one that is missing. Where
-//! there is a GPU, a page is also read into its memory, and what cuFile counted says which way it took.
+//! The requirements are looked up in `/proc`, `/sys` and `/run`, which is cheap and names the
+//! missing one. If there is a GPU, the probe also reads a page into its memory. The counters of
+//! cuFile show the path that it took.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,13 +16,13 @@ use onehop_io::{AlignedBuf, Ledger, LocalFile, RequestedPath, WriteAt};
 
 use super::{Finding, storage};
 
-/// File systems from which cuFile reads directly.
+/// The file systems from which cuFile reads directly.
 const DIRECT: [&str; 7] = ["ext4", "xfs", "lustre", "nfs4", "wekafs", "beegfs", "gpfs"];
 
-/// What is read into GPU memory to see which way it goes. In bytes.
+/// The size of the test read into GPU memory, in bytes.
 const TRIAL_BYTES: usize = 64 << 10;
 
-/// Looks at what `path` is on, and reads from it into the memory of the GPU, if there is one.
+/// Probes the file system of `path`, and reads from it into the memory of the GPU, if there is one.
 pub fn probe(path: &Path, gpu: Option<&Arc<Context>>) -> Vec<Finding> {
     let root = Path::new("/");
     let mut findings = vec![way(root, gpu.is_some())];
@@ -32,12 +34,12 @@ pub fn probe(path: &Path, gpu: Option<&Arc<Context>>) -> Vec<Finding> {
     findings
 }
 
-/// What is less than it could be: worth a warning where there is a GPU.
+/// Returns a finding about something suboptimal: a warning if there is a GPU.
 fn lacking(name: &'static str, found: String, has_gpu: bool) -> Finding {
     if has_gpu { Finding::warn(name, found) } else { Finding::info(name, found) }
 }
 
-/// nvidia-fs, or GPU memory that other devices may write to.
+/// Checks for nvidia-fs, or for GPU memory that other devices may write to.
 fn way(root: &Path, has_gpu: bool) -> Finding {
     let name = "gpu direct way";
     let version = |file: &str| fs::read_to_string(root.join(file)).ok().map(|text| text.trim().to_string());
@@ -60,7 +62,7 @@ fn way(root: &Path, has_gpu: bool) -> Finding {
     }
 }
 
-/// The file system and the alignment of its device.
+/// Reports the file system and the alignment of its device.
 fn file_system(folder: &Path, has_gpu: bool) -> Finding {
     let name = "gpu file system";
     let Some(kind) = storage::file_system_of(folder) else {
@@ -78,7 +80,7 @@ fn file_system(folder: &Path, has_gpu: bool) -> Finding {
     }
 }
 
-/// Whether udev knows the file system's device: without that, cuFile refuses its files.
+/// Checks that udev has a record of the file system's device: without it, cuFile refuses its files.
 fn udev(root: &Path, folder: &Path, has_gpu: bool) -> Finding {
     let name = "gpu udev record";
     let Some((major, minor)) = device_of(folder) else { return Finding::info(name, "unknown") };
@@ -97,13 +99,13 @@ fn udev(root: &Path, folder: &Path, has_gpu: bool) -> Finding {
     }
 }
 
-/// Major and minor number of the device that a folder is on.
+/// Returns the major and minor number of the device of a folder.
 fn device_of(folder: &Path) -> Option<(u32, u32)> {
     let device = fs::metadata(folder).ok()?.dev();
     Some((rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
-/// Bytes of a block of a device, or of the disk that it is a part of.
+/// Returns the block size of a device, or of the disk that contains it, in bytes.
 fn alignment(root: &Path, (major, minor): (u32, u32)) -> Option<usize> {
     let device = root.join(format!("sys/dev/block/{major}:{minor}"));
     let read = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse().ok();
@@ -111,7 +113,7 @@ fn alignment(root: &Path, (major, minor): (u32, u32)) -> Option<usize> {
     read(device.join("queue/logical_block_size")).or_else(|| read(disk?.join("queue/logical_block_size")))
 }
 
-/// Reads a page of a file of ours into GPU memory.
+/// Reads a page of a temporary file into GPU memory.
 fn trial(folder: &Path, context: &Arc<Context>) -> Finding {
     let name = "gpu reads";
     match read_once(folder, context) {

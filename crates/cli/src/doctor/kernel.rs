@@ -1,4 +1,4 @@
-//! The kernel, and whether it lets us use io_uring.
+//! The kernel, and the availability of io_uring.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use rustix::io_uring::{io_uring_params, io_uring_setup};
 
 use super::Finding;
 
-/// Looks.
+/// Probes the kernel.
 pub fn probe() -> Vec<Finding> {
     vec![kernel(), io_uring()]
 }
@@ -16,14 +16,15 @@ fn kernel() -> Finding {
     Finding::ok("kernel", name())
 }
 
-/// Kernel, release, architecture: `Linux 6.12.1 x86_64`.
+/// Returns kernel, release and architecture: `Linux 6.12.1 x86_64`.
 pub fn name() -> String {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     format!("{} {} {}", text(name.sysname()), text(name.release()), text(name.machine()))
 }
 
-/// By really making a ring: sysctls, seccomp filters and old kernels all say no in their own way, but only here.
+/// Checks io_uring by creating a ring, because sysctls, seccomp filters and old kernels refuse it
+/// only there.
 fn io_uring() -> Finding {
     match make_ring() {
         Ok(()) => Finding::ok("io_uring", "allowed"),
@@ -36,8 +37,8 @@ fn io_uring() -> Finding {
 
 fn make_ring() -> io::Result<()> {
     let mut params = io_uring_params::default();
-    // SAFETY: the kernel writes into `params`, which outlives the call, and nothing is submitted to the ring: it has no
-    // pointers of ours, and ends when the descriptor is dropped here.
+    // SAFETY: the kernel writes into `params`, which outlives the call, and nothing is submitted to
+    // the ring: it has no pointers of ours, and ends when the descriptor is dropped here.
     unsafe { io_uring_setup(1, &mut params) }?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Libraries that are loaded at run time, looked up where the dynamic loader would look and not loaded: loading a
-//! driver can take seconds and has side effects.
+//! Libraries that are loaded at run time. The probe searches the paths of the dynamic loader and
+//! loads nothing: loading a driver can take seconds and has side effects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// A library, and what it is for. No query needs one: without them it runs on the CPU, from this machine's files.
+/// A library and its use. No query needs one: without them it runs on the CPU, from this machine's
+/// files.
 struct Library {
     name: &'static str,
     file: &'static str,
     serves: &'static str,
-    /// Who needs it.
+    /// The features that need it.
     used_by: &'static str,
 }
 
@@ -43,7 +44,7 @@ const LIBRARIES: [Library; 4] = [
     },
 ];
 
-/// Looks.
+/// Probes the libraries.
 pub fn probe() -> Vec<Finding> {
     let folders = folders();
     LIBRARIES.iter().map(|library| look(library, &folders)).collect()
@@ -62,23 +63,23 @@ fn look(library: &Library, folders: &[PathBuf]) -> Finding {
     }
 }
 
-/// `libx.so`, `libx.so.1` or, with the highest version, `libx.so.1.2`.
+/// Finds `libx.so`, `libx.so.1` or, with the highest version, `libx.so.1.2`.
 fn find(folder: &Path, file: &str) -> Option<PathBuf> {
     let is_it = |name: &str| name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     let entries = fs::read_dir(folder).ok()?.flatten();
     let paths = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_it)).map(|entry| entry.path());
-    // A link that leads nowhere is no library.
+    // A dangling link is no library.
     paths.filter(|path| path.exists()).max()
 }
 
-/// The version in the name of the file that a link leads to.
+/// Returns the version in the name of the link's target.
 fn version(path: &Path, file: &str) -> Option<String> {
     let real = fs::canonicalize(path).ok()?;
     let version = real.file_name()?.to_str()?.strip_prefix(file)?.strip_prefix('.')?;
     version.contains('.').then(|| version.to_string())
 }
 
-/// Where the loader looks, in its order, and where CUDA's own installer puts things.
+/// Returns the loader's search path, in its order, and the folders of CUDA's installer.
 fn folders() -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> =
         std::env::var_os("LD_LIBRARY_PATH").map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
@@ -95,7 +96,7 @@ fn folders() -> Vec<PathBuf> {
     all
 }
 
-/// The folders of an `ld.so.conf`, which may include others.
+/// Adds the folders of an `ld.so.conf`, which may include others.
 fn configured(file: &Path, depth: usize, all: &mut Vec<PathBuf>) {
     let Ok(text) = fs::read_to_string(file) else { return };
     for line in text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).filter(|line| !line.is_empty()) {
@@ -109,7 +110,7 @@ fn configured(file: &Path, depth: usize, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files of an include line, whose pattern is `*.conf` in practice.
+/// Returns the files of an include line, whose pattern is `*.conf` in practice.
 fn included(pattern: &str) -> Vec<PathBuf> {
     let path = Path::new(pattern);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {

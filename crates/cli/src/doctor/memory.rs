@@ -1,4 +1,4 @@
-//! Memory: what the machine has, what our control group allows, what may be pinned.
+//! Memory: the machine's total, the control group's limit, and the limit on pinned memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use onehop_engine::units;
 
-/// Below this, a GPU's staging buffers do not fit.
+/// The least pinned memory that a GPU's staging buffers fit into.
 const ENOUGH_LOCKED_BYTES: u64 = 64 << 20;
-/// Below this, sorting and joining anything of size spills or fails.
+/// The least memory with which large sorts and joins neither spill nor fail.
 const ENOUGH_MEMORY_BYTES: u64 = 1 << 30;
 
-/// Looks.
+/// Probes the memory.
 pub fn probe() -> Vec<Finding> {
     vec![memory(), memlock()]
 }
@@ -37,18 +37,18 @@ fn memory() -> Finding {
     Finding::ok("memory", found)
 }
 
-/// What the machine has, if the system says it.
+/// Returns the machine's memory in bytes, if the system reports it.
 pub fn total_bytes() -> Option<u64> {
     meminfo(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
 }
 
-/// A line of /proc/meminfo, in bytes.
+/// Returns a line of /proc/meminfo, in bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The narrowest memory limit of our control group and those around it.
+/// Returns the lowest memory limit of the control group and its ancestors.
 fn cgroup_limit() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let files = text.lines().filter_map(limit_file).flat_map(|(root, group, file)| upwards(root, &group, file));
@@ -56,7 +56,8 @@ fn cgroup_limit() -> Option<u64> {
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
 }
 
-/// Of a line of /proc/self/cgroup: where groups are mounted, our group, the file that holds a limit.
+/// Parses a line of /proc/self/cgroup. Returns the mount point of groups, our group, and the name
+/// of the limit's file.
 fn limit_file(line: &str) -> Option<(&'static Path, PathBuf, &'static str)> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);

@@ -1,8 +1,9 @@
-//! `onehop doctor`: what this machine offers, as a list of named probes.
+//! `onehop doctor`: the capabilities of this machine, as a list of named probes.
 //!
-//! Each probe looks at one thing and says what it found; if that is less than there could be, also why, and what to do.
-//! What is absent and not needed is INFO, never more: a laptop without a GPU is a healthy machine. WARN is what works
-//! and should work better; FAIL is what would stop the engine, and the only thing that changes the exit code.
+//! Each probe examines one thing and reports its finding. If it is less than possible, it adds the
+//! cause and the fix. Something absent and not needed is INFO, never more: a laptop without a GPU
+//! is a healthy machine. WARN marks something that works and could work better. FAIL marks
+//! something that would stop the engine, and only FAIL changes the exit code.
 
 pub mod cpu;
 pub mod gpu;
@@ -21,14 +22,14 @@ use crate::exit::Stop;
 use crate::terminal::{Paint, Terminal};
 use crate::version::{self, Profile};
 
-/// How a probe went.
+/// The status of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// There, and as it should be.
+    /// Present, and as it should be.
     Ok,
-    /// Not there, not needed.
+    /// Absent, and not needed.
     Info,
-    /// There, and should be better.
+    /// Present, and could be better.
     Warn,
     /// The engine cannot work like this.
     Fail,
@@ -54,10 +55,10 @@ impl Status {
     }
 }
 
-/// What a probe found.
+/// The finding of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Stable: JSON readers go by it.
+    /// The name. It is stable, because JSON readers depend on it.
     name: &'static str,
     status: Status,
     found: String,
@@ -86,26 +87,26 @@ impl Finding {
         Self::new(name, Status::Fail, found)
     }
 
-    /// Why it is so.
+    /// Adds the cause.
     fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// All of it in a line.
+    /// Returns the finding in one line.
     fn sentence(&self) -> String {
         let more: Vec<&str> = [&self.cause, &self.fix].into_iter().flatten().map(String::as_str).collect();
         if more.is_empty() { self.found.clone() } else { format!("{}: {}", self.found, more.join("; ")) }
     }
 
-    /// What to do, and what it would bring.
+    /// Adds the fix and its benefit.
     fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 }
 
-/// Looks, and prints.
+/// Runs all probes and prints the findings.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Stop> {
     let findings = look(args);
     let text = if args.json { as_json(&findings) } else { as_text(&findings, terminal.stdout_color()) };

@@ -1,4 +1,5 @@
-//! The file system under a path: its kind, its room, and whether it takes direct transfers, found out by making some.
+//! The file system under a path: its kind, its free space, and its support of direct transfers,
+//! tested by making some.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +10,10 @@ use onehop_io::{AlignedBuf, Ledger, LocalFile, PAGE_BYTES, ReadAt, RequestedPath
 use super::Finding;
 use onehop_engine::units;
 
-/// Below this, loading anything of size will fail.
+/// The free space below which loading any large table fails, in bytes.
 const ENOUGH_FREE_BYTES: u64 = 1_000_000_000;
 
-/// Looks at the file system that `path` is on, or would be on.
+/// Probes the file system of `path`, which need not exist.
 pub fn probe(path: &Path) -> Vec<Finding> {
     match existing_folder(path) {
         Ok(folder) => vec![file_system(&folder), free_space(&folder), direct(&folder)],
@@ -24,19 +25,20 @@ pub fn probe(path: &Path) -> Vec<Finding> {
     }
 }
 
-/// `path`, or the nearest folder above it that is there.
+/// Returns `path`, or its nearest existing ancestor.
 pub fn existing_folder(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     let found = absolute.ancestors().find(|path| path.is_dir());
     found.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(fs::canonicalize)
 }
 
-/// The kind of the file system that `path` is on, or would be on, and its device; `None` where that is not to be had.
+/// Returns the kind and device of the file system of `path`, which need not exist. Returns `None`
+/// if it is unknown.
 pub fn file_system_of(path: &Path) -> Option<String> {
     mount_under(path).map(|mount| format!("{} on {}", mount.kind, mount.source))
 }
 
-/// Where `path` is mounted, or would be.
+/// Returns the mount of `path`, which need not exist.
 pub fn mount_under(path: &Path) -> Option<Mount> {
     let folder = existing_folder(path).ok()?;
     mount_of(&folder, &fs::read_to_string("/proc/self/mountinfo").ok()?)
@@ -59,11 +61,11 @@ fn file_system(folder: &Path) -> Finding {
 /// A mounted file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// `ext4`, `xfs` ...
+    /// The kind: `ext4`, `xfs` ...
     pub kind: String,
-    /// The device, or what stands for one.
+    /// The device, or its substitute.
     pub source: String,
-    /// How it is mounted here.
+    /// The mount options.
     pub options: String,
 }
 
@@ -73,7 +75,8 @@ impl std::fmt::Display for Mount {
     }
 }
 
-/// The mount with the longest path that `folder` begins with; of several there, the last, which hides the others.
+/// Returns the mount with the longest path that contains `folder`. The last of several mounts at
+/// one path hides the others.
 fn mount_of(folder: &Path, mountinfo: &str) -> Option<Mount> {
     let mount = |line: &str| {
         let (front, back) = line.split_once(" - ")?;
@@ -104,8 +107,8 @@ fn free_space(folder: &Path) -> Finding {
     }
 }
 
-/// Some file systems take `O_DIRECT` when a file is opened and refuse it at the first transfer: so a page is written and
-/// read back.
+/// Writes a page with `O_DIRECT` and reads it back. Some file systems accept `O_DIRECT` when a file
+/// is opened and refuse it at the first transfer.
 fn direct(folder: &Path) -> Finding {
     let trial = match Trial::create(folder) {
         Ok(trial) => trial,
@@ -134,17 +137,17 @@ fn transfer(path: &Path) -> Result<(), String> {
     if back[..] == page[..] { Ok(()) } else { Err("what was read is not what was written".into()) }
 }
 
-/// A file of our own making, gone when this is dropped.
+/// A temporary file, removed when dropped.
 pub struct Trial {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
 }
 
 impl Trial {
-    /// An empty file in a folder.
+    /// Creates an empty file in a folder.
     pub fn create(folder: &Path) -> io::Result<Self> {
         let path = folder.join(format!(".onehop-doctor-{}", std::process::id()));
-        // Never a file that was there before.
+        // Never opens an existing file.
         File::create_new(&path)?;
         Ok(Self { path })
     }
@@ -152,7 +155,7 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // An empty file left behind in a folder that changed under us harms nobody.
+        // A leftover empty file, in a folder that changed meanwhile, is harmless.
         let _ = fs::remove_file(&self.path);
     }
 }

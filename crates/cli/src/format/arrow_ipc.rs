@@ -1,5 +1,5 @@
-//! The Arrow IPC stream format. Each result is a stream of its own, with its schema and its end; a reader of several
-//! opens one after the other on the same input.
+//! The Arrow IPC stream format. Each result is a stream of its own, with its schema and its end. A
+//! reader of several results opens one stream after the other on the same input.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ pub struct ArrowIpc {
 }
 
 impl ArrowIpc {
-    /// A writer for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Result<Self, Stop> {
         Ok(Self { writer: StreamWriter::try_new(Vec::new(), schema)? })
     }

@@ -1,11 +1,14 @@
 //! A table for people, streamed.
 //!
-//! 1. Rows are held back until there are more than [`SAMPLE_ROWS`] of them or the result ends. They decide the widths,
-//!    which stay as they are from then on: rows that come later are cut to them on a terminal, and stick out elsewhere.
-//! 2. Without a row limit, rows are then written as they come. With one, the first half of it is written, and of what
-//!    follows only the last half is kept (as batches, not text) until the result ends.
+//! 1. Rows are held back until there are more than [`SAMPLE_ROWS`] of them or the result ends. They
+//!    determine the widths, which are fixed from then on. Later rows are cut to them on a terminal,
+//!    and stick out elsewhere.
+//! 2. Without a row limit, further rows are written as they arrive. With one, the first half of the
+//!    limit is written. Later rows are kept (as batches, not text) only as far as the last half
+//!    needs them, until the result ends.
 //!
-//! So memory is bounded by the sample and the tail, whatever the result. NULL is bare; the text NULL is in quotes.
+//! Memory is therefore bounded by the sample and the tail, independent of the result. NULL is bare;
+//! the string NULL is quoted.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -22,17 +25,17 @@ use crate::exit::Stop;
 use crate::terminal::Paint;
 use onehop_engine::units;
 
-/// Rows that decide the widths.
+/// The number of rows that determine the widths.
 const SAMPLE_ROWS: usize = 1_000;
 
-/// What the reader's end allows.
+/// The capabilities of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Display columns; `None` for no limit.
+    /// The width in display columns; `None` for no limit.
     pub width: Option<usize>,
-    /// Rows to show of a long result; `None` for all.
+    /// The number of rows to show of a long result; `None` for all.
     pub max_rows: Option<usize>,
-    /// May it be coloured?
+    /// True if colours are permitted.
     pub color: bool,
 }
 
@@ -40,7 +43,7 @@ pub struct Look {
 pub struct Boxed {
     look: Look,
     heads: Vec<Head>,
-    /// Held back until there is a layout; after that, the tail of a limited result.
+    /// The rows held back until there is a layout; after that, the tail of a limited result.
     held: VecDeque<RecordBatch>,
     held_rows: usize,
     layout: Option<Vec<Slot>>,
@@ -60,7 +63,7 @@ enum Rule {
 }
 
 impl Boxed {
-    /// A box for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef, look: Look) -> Self {
         let head = |field: &onehop_engine::arrow::datatypes::FieldRef| Head {
             name: cell(field.name(), look.width),
@@ -76,7 +79,7 @@ impl Boxed {
         self.held.push_back(batch);
     }
 
-    /// Drops what the tail does not need.
+    /// Drops the rows that the tail does not need.
     fn trim(&mut self, keep: usize) {
         while let Some(first) = self.held.front() {
             let excess = self.held_rows - keep.min(self.held_rows);
@@ -107,7 +110,7 @@ impl Boxed {
         self.look.max_rows.map_or(usize::MAX, |max| max / 2)
     }
 
-    /// Chooses widths by the held rows, writes the header and the rows that come before any gap.
+    /// Chooses widths by the held rows. Writes the header and the rows before any gap.
     fn open(&mut self, out: &mut dyn Write) -> Result<(), Stop> {
         let layout = self.choose_layout()?;
         self.rule(Rule::Top, &layout, out)?;
@@ -150,7 +153,7 @@ impl Boxed {
         Ok(lay_out(&wishes, self.look.width))
     }
 
-    /// The text of a cell, and whether it is NULL.
+    /// Returns the text of a cell, and true if it is NULL.
     fn value(&self, column: &Column<'_>, row: usize, text: &mut String) -> Result<(String, bool), Stop> {
         Ok(match column.read(row, text)? {
             false => ("NULL".into(), true),
@@ -217,7 +220,7 @@ impl Boxed {
         Ok(writeln!(out, "│")?)
     }
 
-    /// What is not shown.
+    /// Returns a note about the rows and columns that are not shown.
     fn summary(&self, layout: &[Slot]) -> Option<String> {
         let mut parts = Vec::new();
         if self.is_long() {
@@ -287,14 +290,14 @@ impl Slot {
     }
 }
 
-/// Escaped text; no more of it than a terminal so wide could show.
+/// Escapes a text, up to the length that a terminal of this width could show.
 fn cell(text: &str, width: Option<usize>) -> String {
     let mut cell = String::with_capacity(text.len().min(256));
     escape(text, width.map_or(usize::MAX, |width| width + 1), &mut cell);
     cell
 }
 
-/// `text`, or as much of it as leaves room for `…` within `width` display columns.
+/// Returns `text`, or its longest prefix that leaves space for `…` within `width` display columns.
 fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! RFC 4180 with a header, lines ending in LF. NULL is empty and the empty text is `""`, as PostgreSQL and DuckDB have
-//! it, so that a load gives back what was there.
+//! RFC 4180 with a header and LF line ends. NULL is empty and the empty string is `""`, as in
+//! PostgreSQL and DuckDB, so that a load restores the same values.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// A writer for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Self {
         Self { names: schema.fields().iter().map(|field| field.name().clone()).collect() }
     }

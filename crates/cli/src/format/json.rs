@@ -1,10 +1,11 @@
 //! An array of objects, one to a line, valid JSON from the first byte to the last.
 //!
-//! NULL is `null` and never left out. Integers of every width and decimals are JSON numbers with all their digits, as
-//! DuckDB writes them: a reader that takes numbers for doubles must ask for text (`CAST(x AS VARCHAR)`). NaN and the
-//! infinities, which are no numbers of JSON, are texts: `"NaN"`, `"Infinity"`. Timestamps are ISO 8601 with a `T`. Columns
-//! that share a name get `_1`, `_2` ... appended: an object keeps one value per name. `COPY .. TO` writes the same values, but
-//! NaN and the infinities.
+//! NULL is `null` and never omitted. Integers of every width and decimals are JSON numbers with all
+//! their digits, as in DuckDB: a reader that parses numbers as doubles must ask for strings
+//! (`CAST(x AS VARCHAR)`). NaN and the infinities, which JSON numbers exclude, are strings:
+//! `"NaN"`, `"Infinity"`. Timestamps are ISO 8601 with a `T`. Columns that share a name get `_1`,
+//! `_2` ... appended, because an object keeps one value per name. `COPY .. TO` writes the same
+//! values, except NaN and the infinities.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ use crate::exit::Stop;
 /// The writer.
 pub type Json = JsonRows<ArrayOfLines>;
 
-/// One object after the other, between and around which `F` decides what stands.
+/// A sequence of objects. `F` determines the text between and around them.
 pub struct JsonRows<F: JsonFormat> {
     schema: SchemaRef,
     writer: Writer<Vec<u8>, F>,
@@ -50,7 +51,7 @@ impl JsonFormat for ArrayOfLines {
 }
 
 impl<F: JsonFormat> JsonRows<F> {
-    /// A writer for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Self {
         Self { schema: distinct_names(schema), writer: json_writer().build::<_, F>(Vec::new()) }
     }
@@ -88,7 +89,7 @@ fn distinct_names(schema: &SchemaRef) -> SchemaRef {
             n += 1;
             name = format!("{}_{n}", field.name());
         }
-        // What a batch says about NULLs is its own affair here.
+        // The nullability of a batch is irrelevant here.
         field.as_ref().clone().with_name(name).with_nullable(true)
     };
     Arc::new(Schema::new(schema.fields().iter().map(distinct).collect::<Vec<Field>>()))

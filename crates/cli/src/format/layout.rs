@@ -1,30 +1,31 @@
-//! How wide each column of a box is, and which columns fit.
+//! The layout of a box: the width of each column, and the columns that fit.
 //!
-//! Widths are display columns. Each column costs its width plus three (a border and two blanks), the whole one more.
-//! If everything does not fit: text columns give way first, the widest first, down to [`TEXT_FLOOR`]; if that is not
-//! enough, columns in the middle are left out, and `…` stands in their place.
+//! Widths are display columns. Each column costs its width plus three (a border and two blanks),
+//! the whole one more. If the columns do not fit, text columns shrink first, the widest first, down
+//! to [`TEXT_FLOOR`]. If that is not enough, columns in the middle are omitted, and `…` takes their
+//! place.
 
-/// A text column narrower than this says nothing.
+/// The minimum useful width of a text column.
 const TEXT_FLOOR: usize = 10;
-/// What stands for left-out columns is one wide.
+/// The width of the placeholder for omitted columns.
 const GAP: usize = 1;
 
-/// What a column would like.
+/// The requested widths of a column.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// Width of its widest content, header included.
+    /// The width of its widest content, header included.
     pub natural: usize,
-    /// Width below which it would lose digits; what is not a number can be cut to anything.
+    /// The minimum width: a number would lose digits below it, anything else can be cut.
     pub floor: usize,
 }
 
 impl Wish {
-    /// Text: can be cut.
+    /// The widths of a text column, which can be cut.
     pub fn text(natural: usize) -> Self {
         Self { natural, floor: natural.min(TEXT_FLOOR) }
     }
 
-    /// Numbers: the header can be cut, digits not.
+    /// The widths of a number column: the header can be cut, digits cannot.
     pub fn number(header: usize, digits: usize) -> Self {
         Self { natural: header.max(digits), floor: digits.max(header.min(TEXT_FLOOR)) }
     }
@@ -33,13 +34,13 @@ impl Wish {
 /// A column of the box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// A column of the result, by index, so wide.
+    /// A column of the result, by index, and its width.
     Column(usize, usize),
-    /// The place of those left out.
+    /// The placeholder for omitted columns.
     Gap,
 }
 
-/// Lays columns out within `budget` display columns, or as they wish.
+/// Lays out columns within `budget` display columns, or at their natural widths.
 pub fn lay_out(wishes: &[Wish], budget: Option<usize>) -> Vec<Slot> {
     let Some(budget) = budget else {
         return wishes.iter().enumerate().map(|(i, wish)| Slot::Column(i, wish.natural)).collect();
@@ -57,7 +58,7 @@ pub fn lay_out(wishes: &[Wish], budget: Option<usize>) -> Vec<Slot> {
     slots
 }
 
-/// The columns that fit at their narrowest: all, or some from both ends; at least one.
+/// Returns the columns that fit at their minimum width: all, or some from both ends; at least one.
 fn choose(wishes: &[Wish], budget: usize) -> Vec<usize> {
     let cost = |wish: &Wish| wish.floor + 3;
     if wishes.iter().map(cost).sum::<usize>() < budget {
@@ -81,7 +82,8 @@ fn choose(wishes: &[Wish], budget: usize) -> Vec<usize> {
     front
 }
 
-/// Widths that add up to at most `budget`: as wished below some level, at that level above it.
+/// Returns widths that add up to at most `budget`: natural widths below some level, and that level
+/// above it.
 fn share(wishes: &[Wish], budget: usize) -> Vec<usize> {
     let at =
         |level: usize| -> Vec<usize> { wishes.iter().map(|wish| wish.natural.min(level).max(wish.floor)).collect() };
@@ -90,7 +92,8 @@ fn share(wishes: &[Wish], budget: usize) -> Vec<usize> {
     if fits(widest) {
         return at(widest);
     }
-    // The highest level that fits. Level 0 is everybody's floor; one lone column may be wider than the terminal even so.
+    // The highest level that fits. At level 0 each column has its minimum width. A single column
+    // may exceed the terminal even so.
     let (mut low, mut high) = (0, widest);
     while high - low > 1 {
         let middle = low.midpoint(high);

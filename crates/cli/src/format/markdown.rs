@@ -1,4 +1,5 @@
-//! A table in GitHub's Markdown. Columns are not padded, so rows stream; whoever renders the document pads them.
+//! A table in GitHub's Markdown. Columns are not padded, so that rows stream; the renderer aligns
+//! them.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -16,7 +17,7 @@ pub struct Markdown {
 }
 
 impl Markdown {
-    /// A writer for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Self {
         Self { schema: SchemaRef::clone(schema) }
     }
@@ -54,7 +55,8 @@ impl RowWriter for Markdown {
     }
 }
 
-/// A cell is one line, and data stays data: no markup, no HTML. Control characters are shown by their numbers.
+/// Escapes a cell to one line without markup or HTML. Control characters are shown by their
+/// numbers.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

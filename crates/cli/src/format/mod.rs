@@ -1,4 +1,5 @@
-//! Results as text and bytes: one writer per format, all fed batch by batch, none of them keeping more than a page.
+//! Output formats of results: one writer per format. Each consumes batches, and none keeps more
+//! than a page.
 
 mod arrow_ipc;
 mod boxed;
@@ -21,7 +22,7 @@ use onehop_engine::{rows_in_zone, schema_in_zone};
 use crate::exit::Stop;
 use crate::view::View;
 
-/// How results are printed. `--help` describes each.
+/// The format of results. `--help` describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lowercase")]
 pub enum Format {
@@ -36,25 +37,25 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name it is asked for by.
+    /// Returns the name of the format on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names() -> Vec<String> {
         Self::value_variants().iter().map(|format| format.name()).collect()
     }
 }
 
-/// Writes one result. `begin` comes once and first, then any number of `batch`, then `finish` unless something failed:
-/// a result that was cut off must not look whole.
+/// Writes one result. `begin` is called first and once, then any number of `batch`, then `finish`
+/// unless an error occurred: a truncated result must not look complete.
 trait RowWriter {
-    /// Writes what precedes the rows.
+    /// Writes the text before the rows.
     fn begin(&mut self, out: &mut dyn Write) -> Result<(), Stop>;
     /// Writes some rows.
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<(), Stop>;
-    /// Writes what follows the rows.
+    /// Writes the text after the rows.
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), Stop>;
 }
 
@@ -83,26 +84,27 @@ fn writer(schema: &SchemaRef, view: &View) -> Result<Box<dyn RowWriter>, Stop> {
     })
 }
 
-/// Standard output, with the writer that the view asks for.
+/// Standard output, with the writer of the view.
 pub struct Sink {
     writer: Box<dyn RowWriter>,
-    /// With timestamps in the session's zone.
+    /// The schema, with timestamps in the session's zone.
     schema: SchemaRef,
     out: BufWriter<Stdout>,
     rows: u64,
-    /// Nothing is written before the first rows are there: a query that fails at once leaves no header behind.
+    /// True once output has begun. Nothing is written before the first rows arrive, so that a query
+    /// that fails at once leaves no header behind.
     has_begun: bool,
 }
 
 impl Sink {
-    /// A sink for one result, in a session of this zone.
+    /// Creates a sink for one result, in a session of this zone.
     pub fn new(schema: &SchemaRef, zone: Option<&str>, view: &View) -> Result<Self, Stop> {
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         let schema = schema_in_zone(schema, zone);
         Ok(Self { writer: writer(&schema, view)?, schema, out, rows: 0, has_begun: false })
     }
 
-    /// Writes some rows, through to the reader.
+    /// Writes some rows and flushes.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         self.begin()?;
         self.rows += batch.num_rows() as u64;
@@ -110,7 +112,7 @@ impl Sink {
         Ok(self.out.flush()?)
     }
 
-    /// Writes the end; the number of rows in all.
+    /// Writes the end. Returns the total number of rows.
     pub fn finish(mut self) -> Result<u64, Stop> {
         self.begin()?;
         self.writer.finish(&mut self.out)?;

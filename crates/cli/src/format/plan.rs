@@ -1,4 +1,4 @@
-//! Plans: text of many lines, which a box would put on one.
+//! Plans: multi-line text, which a box would put on one line.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::RowWriter;
 use super::text::columns;
 use crate::exit::Stop;
 
-/// Is it what EXPLAIN returns?
+/// Returns true if the schema is that of an EXPLAIN result.
 pub fn is_plan(schema: &SchemaRef) -> bool {
     schema.fields().iter().map(|field| field.name().as_str()).eq(["plan_type", "plan"])
 }

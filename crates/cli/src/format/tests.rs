@@ -1,4 +1,4 @@
-//! What each format writes, literally.
+//! The exact output of each format.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn ints(from: i64, to: i64) -> RecordBatch {
     batch(vec![("n", Arc::new(Int64Array::from_iter_values(from..=to)))])
 }
 
-/// Names, numbers, NULLs, and text that every format has to be careful with.
+/// Returns names, numbers, NULLs, and strings that need escaping in each format.
 fn tricky() -> RecordBatch {
     batch(vec![
         ("id", Arc::new(Int64Array::from(vec![Some(1), None, Some(i64::MAX)]))),
@@ -46,7 +46,7 @@ fn tricky() -> RecordBatch {
     ])
 }
 
-/// A value of each kind of type, then NULLs.
+/// Returns a value of each kind of type, then NULLs.
 fn kinds() -> RecordBatch {
     let decimal = Decimal128Array::from(vec![Some(-12_345), None]).with_precision_and_scale(38, 2);
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![Some(vec![Some(1), None]), None]);
@@ -271,7 +271,7 @@ fn a_box_leaves_out_columns_that_do_not_fit() {
     assert_eq!(boxed(Look { width: Some(40), ..look() }, &[rows]), expected);
 }
 
-/// The first column of a box's rows.
+/// Returns the first column of a box's rows.
 fn shown(text: &str) -> Vec<String> {
     let rows = text.lines().skip_while(|line| !line.starts_with('├')).skip(1).take_while(|line| line.starts_with('│'));
     rows.map(|line| line.trim_matches(['│', ' ']).to_string()).collect()

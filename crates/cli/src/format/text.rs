@@ -1,6 +1,7 @@
-//! Values as text, the same in every textual format: decimals with all their digits. Dates, times, intervals, bytes, lists,
-//! structs and maps are written as `CAST(x AS VARCHAR)` writes them, so that NULL within is not an empty text, and a load gives
-//! back what was there. A value that has no text is an error of its statement.
+//! Values as text, the same in each textual format. Decimals have all their digits. Dates, times,
+//! intervals, bytes, lists, structs and maps are written as `CAST(x AS VARCHAR)` writes them. An
+//! inner NULL therefore differs from an empty string, and a load restores the same values. A value
+//! without a textual form is an error of its statement.
 
 use std::fmt::Write;
 
@@ -25,13 +26,13 @@ pub struct Column<'a> {
 }
 
 enum Texts<'a> {
-    /// By Arrow.
+    /// Formatted by Arrow.
     Formatted(ArrayFormatter<'a>),
-    /// By the engine.
+    /// Cast by the engine.
     Cast(StringArray),
 }
 
-/// The columns of a batch.
+/// Returns the columns of a batch.
 pub fn columns(batch: &RecordBatch) -> Result<Vec<Column<'_>>, Stop> {
     batch.columns().iter().map(Column::new).collect()
 }
@@ -45,7 +46,7 @@ impl<'a> Column<'a> {
         Ok(Self { nulls: array.logical_nulls(), texts })
     }
 
-    /// Puts the value's text into `text` in place of what it held; `false` if it is NULL.
+    /// Replaces `text` with the value's text. Returns `false` if the value is NULL.
     pub fn read(&self, row: usize, text: &mut String) -> Result<bool, Stop> {
         text.clear();
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
@@ -59,7 +60,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Whether the engine writes values of a type.
+/// Returns true if the engine formats values of a type.
 fn is_cast(kind: &DataType) -> bool {
     match kind {
         DataType::Dictionary(_, value) => is_cast(value),
@@ -73,7 +74,7 @@ fn is_binary(kind: &DataType) -> bool {
     matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
 }
 
-/// Is it read by its magnitude, and so aligned at the right?
+/// Returns true if values are numbers, which are right-aligned.
 pub fn is_number(kind: &DataType) -> bool {
     match kind {
         DataType::Dictionary(_, value) => is_number(value),
@@ -81,7 +82,7 @@ pub fn is_number(kind: &DataType) -> bool {
     }
 }
 
-/// The type as SQL calls it.
+/// Returns the SQL name of a type.
 pub fn sql_type(kind: &DataType) -> String {
     match kind {
         DataType::Null => "null".into(),
@@ -134,8 +135,9 @@ fn timestamp(unit: TimeUnit, has_zone: bool) -> String {
     format!("timestamp{digits}{}", if has_zone { " with time zone" } else { "" })
 }
 
-/// Writes `text` with everything escaped that would move a cursor, ring a bell or turn the direction of reading, so that
-/// data cannot forge what stands around it. Stops once `limit` characters are written.
+/// Appends `text` with everything escaped that would move a cursor, ring a bell or change the
+/// reading direction, so that data cannot imitate its surroundings. Stops once `limit` characters
+/// are written.
 pub fn escape(text: &str, limit: usize, out: &mut String) {
     let mut left = limit;
     for c in text.chars() {
@@ -156,7 +158,7 @@ pub fn escape(text: &str, limit: usize, out: &mut String) {
     }
 }
 
-/// The bidirectional controls of Unicode, and its ends of lines and paragraphs.
+/// Returns true for Unicode's bidirectional controls and its line and paragraph separators.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,4 +1,5 @@
-//! A header line, then PostgreSQL's COPY text rules: `\N` is NULL, and `\` escapes what would end a field or a line.
+//! A header line, then PostgreSQL's COPY text rules: `\N` is NULL, and `\` escapes characters that
+//! would end a field or a line.
 
 use std::io::{self, Write};
 
@@ -15,7 +16,7 @@ pub struct Tsv {
 }
 
 impl Tsv {
-    /// A writer for results of this schema.
+    /// Creates a writer for results of this schema.
     pub fn new(schema: &SchemaRef) -> Self {
         Self { names: schema.fields().iter().map(|field| field.name().clone()).collect() }
     }

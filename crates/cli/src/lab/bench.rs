@@ -1,4 +1,5 @@
-//! `onehop bench ssb|tpch`: runs the queries, checks every answer, prints what they took and what they moved.
+//! `onehop bench ssb|tpch`: runs the queries, checks every answer, and prints their times and moved
+//! bytes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,21 +20,21 @@ use crate::settings;
 use crate::terminal::{Terminal, note};
 use onehop_engine::units;
 
-/// What is measured, on what, how.
+/// The subject of a benchmark.
 struct Subject<'a> {
     suite: Suite,
     args: &'a BenchArgs,
     path: PathBuf,
     queries: Vec<Query>,
     threads: usize,
-    /// How bytes travel, from the files as they were opened.
+    /// The I/O path of scans, as the opened files report it.
     io_path: String,
     environment: Environment,
 }
 
 /// Runs the benchmark. A wrong answer fails it, after all queries have run.
 pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
-    // What makes no sense is said before data is generated for it.
+    // Arguments are validated before data is generated.
     let queries = chosen(suite, args)?;
     generate::check_scale(suite, args.sf)?;
     let given = args.settings();
@@ -42,7 +43,7 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     }
     let threads = settings::threads(&settings::effective(&given)?);
     let path = args.db.clone().unwrap_or_else(|| default_database(suite.name(), args.sf));
-    // The second is what databases had before they had a store.
+    // A database from before the store has a catalog instead.
     if !["store", "catalog"].iter().any(|file| path.join(file).exists()) {
         note(format!("generating {} SF {} into {}", suite.name(), args.sf, path.display()));
         make(suite, args, threads, &path, terminal)?;
@@ -96,13 +97,14 @@ fn make(suite: Suite, args: &BenchArgs, threads: usize, path: &Path, terminal: &
     generate::run(&args, terminal)
 }
 
-/// The tables of a benchmark, as statements have them.
+/// Returns the quoted tables of a benchmark.
 fn tables(bench: &Bench) -> Vec<String> {
     let names = bench.runtime.block_on(bench.session.names()).tables;
     names.iter().map(|table| format!("\"{}\"", table.replace('"', "\"\""))).collect()
 }
 
-/// The path that scans of the tables take. Asked of EXPLAIN, which has it from the open files: the setting is a wish.
+/// Returns the I/O path of scans. EXPLAIN takes it from the open files, because the setting is only
+/// a preference.
 fn io_path(bench: &Bench) -> Result<String, Stop> {
     let mut paths: Vec<String> = Vec::new();
     for table in tables(bench) {
@@ -186,7 +188,7 @@ impl Subject<'_> {
     }
 }
 
-/// What is in the device's memory before a run.
+/// Describes the contents of the device's memory before a run.
 fn on_device(args: &BenchArgs) -> &'static str {
     match (args.resident, args.stream) {
         (true, _) => "resident: all tables were loaded before",

@@ -1,4 +1,4 @@
-//! `onehop bench commit`: small transactions on the store, and how long it takes to open after a crash.
+//! `onehop bench commit`: small transactions on the store, and the time to open it after a crash.
 
 use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
@@ -20,13 +20,13 @@ use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::{Terminal, note};
 
-/// The store's file in the folder that was named.
+/// The name of the store's file in the given folder.
 const FILE: &str = "onehop-bench-commit.store";
 
-/// The folder beside it, of the table that rows are inserted into and the store that they are put into.
+/// The folder beside it, with the table that rows are inserted into and the bare store.
 const FOLDER: &str = "onehop-bench-commit.inserts";
 
-/// The store's file, on this medium.
+/// Returns the name of the store's file on a medium.
 fn file_on(kind: MediumKind) -> String {
     match kind {
         MediumKind::File | MediumKind::Auto => FILE.into(),
@@ -37,7 +37,7 @@ fn file_on(kind: MediumKind) -> String {
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(args: &CommitArgs, terminal: &Terminal) -> Result<(), Stop> {
     check(args)?;
     let _listening = listen_for_interrupt(&CANCEL)?;
@@ -90,7 +90,7 @@ pub fn run(args: &CommitArgs, terminal: &Terminal) -> Result<(), Stop> {
     Ok(())
 }
 
-/// All points, and recovery, on each medium in turn.
+/// Measures all points, and recovery, on each medium in turn.
 fn measure(
     args: &CommitArgs,
     report: &mut Report,
@@ -148,7 +148,7 @@ fn failed(e: Error, began: Instant) -> Stop {
     }
 }
 
-/// The figures for people.
+/// The table of figures.
 struct Table {
     is_quiet: bool,
 }
@@ -288,7 +288,7 @@ impl Table {
     }
 }
 
-/// What mapped memory is: persistent only where it is the device's.
+/// Describes mapped memory, which is persistent only if the device is.
 fn of_mapped(mapped: &Mapped) -> (&'static str, String) {
     let Mapped { domain, flushes_with, .. } = mapped;
     if mapped.is_persistent {
@@ -299,7 +299,8 @@ fn of_mapped(mapped: &Mapped) -> (&'static str, String) {
     }
 }
 
-/// `1,000 of 1,000 commits of one page flushed their updated lines and one more ...`.
+/// Returns a text such as `1,000 of 1,000 commits of one page flushed their updated lines and one
+/// more ...`.
 fn of_single_pages(mapped: &Mapped) -> String {
     format!(
         "{} of {} commits of one page flushed the lines that they updated and one more: {:.2} updated, {:.2} flushed, {:.2} \
@@ -312,7 +313,7 @@ fn of_single_pages(mapped: &Mapped) -> String {
     )
 }
 
-/// `94.5 us`, `1.23 ms`.
+/// Formats a time: `94.5 us`, `1.23 ms`.
 fn time(ns: u64) -> String {
     match ns as f64 {
         ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),

@@ -1,5 +1,6 @@
-//! What a figure was measured on. A figure without it cannot be repeated, so a benchmark prints it before its first
-//! time and puts it into its JSON. Found, not configured: what the system does not tell is `None`.
+//! The environment of a measurement. A figure without it cannot be reproduced, so a benchmark
+//! prints it before its first time and includes it in its JSON. It is detected, not configured:
+//! unknown values are `None`.
 
 use std::fs;
 use std::path::Path;
@@ -16,24 +17,24 @@ use onehop_engine::units;
 /// Machine, system and binary.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// When, in UTC: `2026-11-21T12:34:56Z`.
+    /// The time in UTC: `2026-11-21T12:34:56Z`.
     pub date: Option<String>,
     /// The processor's model.
     pub cpu: Option<String>,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
-    /// Memory of the machine.
+    /// The memory of the machine, in bytes.
     pub memory_bytes: Option<u64>,
     /// The distribution.
     pub os: Option<String>,
-    /// Kernel, its release, architecture.
+    /// The kernel, its release and architecture.
     pub kernel: String,
-    /// The file system that the database is on, and its device.
+    /// The file system of the database, and its device.
     pub file_system: Option<String>,
 }
 
 impl Environment {
-    /// Looks. `database` is where the data lies.
+    /// Detects the environment. `database` is the path of the data.
     pub fn find(database: &Path) -> Self {
         Self {
             date: date(),
@@ -46,7 +47,7 @@ impl Environment {
         }
     }
 
-    /// Lines of a name and a value, for the head of a table.
+    /// Returns name and value pairs, for the head of a table.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
         let cores = units::plural(self.cores as u64, "core");
@@ -64,7 +65,7 @@ impl Environment {
         ]
     }
 
-    /// The same in base units.
+    /// Returns the environment as JSON, in base units.
     pub fn json(&self) -> Value {
         json!({
             "date": self.date,

@@ -1,4 +1,4 @@
-//! `onehop gen`: the tables of SSB and TPC-H, into a database or into files.
+//! `onehop gen`: generates the tables of SSB and TPC-H, into a database or into files.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ use onehop_engine::units;
 /// Set by Ctrl-C. One generation runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Generates.
+/// Runs the generation.
 pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
     let threads = NonZeroUsize::new(threads(args.threads)?).unwrap_or(NonZeroUsize::MIN);
     let meter = Mutex::new(Meter::new(if terminal.stderr && !args.quiet { Bar::Allowed } else { Bar::Off }));
@@ -43,7 +43,7 @@ pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
             let message = format!("{}: {}", args.out.display(), e.message());
             Stop::Engine(onehop_engine::Error::new(e.kind(), message).with_hint("--replace replaces the tables"))
         }
-        // Of what is asked of the engine here, only the place can be invalid.
+        // Only the path of this request can be invalid.
         Error::Engine(e) if e.kind() == ErrorKind::Invalid => Stop::Misuse(e),
         Error::Engine(e) => Stop::Engine(e),
         Error::Cancelled => Stop::Interrupted(began.elapsed()),
@@ -66,7 +66,7 @@ pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Refuses a scale factor that the benchmark has no data at.
+/// Refuses a scale factor that the benchmark does not define.
 pub fn check_scale(suite: Suite, scale: f64) -> Result<(), Stop> {
     let generator = suite.name().parse::<Benchmark>().and_then(|benchmark| benchmark.generator(scale, CHUNK_ROWS));
     generator.map(drop).map_err(|e| Stop::Usage(e.to_string()))
@@ -116,7 +116,7 @@ fn to_database(
         match load_table(&*generator, &table, &bench.session, threads, progress, &CANCEL) {
             Ok(loaded) => lines.push(line(loaded.table, loaded.rows, began.elapsed())),
             Err(e) => {
-                // A table that a failed load leaves empty would stand in the way of the next attempt.
+                // An empty table of a failed load would block the next attempt.
                 bench.execute(&format!("DROP TABLE \"{}\"", table.name)).map_err(engine)?;
                 return Err(e);
             }
@@ -125,7 +125,8 @@ fn to_database(
     Ok(lines)
 }
 
-/// Before the first table is made: a database must not get some tables of one scale factor beside others of another.
+/// Fails if a table exists. Called before the first table is created: a database must not mix
+/// tables of two scale factors.
 fn refuse_tables_of(generator: &dyn Generator, bench: &Bench) -> Result<(), Error> {
     let there = bench.runtime.block_on(bench.session.names()).tables;
     match generator.tables().iter().find(|table| there.iter().any(|name| name == table.name)) {
@@ -141,7 +142,7 @@ fn line(table: &str, rows: u64, time: Duration) -> String {
     format!("{table:<10} {:>16}  {:>9}", units::plural(rows, "row"), units::time(time))
 }
 
-/// The way back from the commands' errors to the generators'.
+/// Converts a command's error back to a generator's.
 fn engine(stop: Stop) -> Error {
     match stop {
         Stop::Engine(e) | Stop::Misuse(e) => Error::Engine(e),

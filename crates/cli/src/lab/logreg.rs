@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(args: &LogregArgs, terminal: &Terminal) -> Result<(), Stop> {
     let threads = threads(args.threads)?;
     let runtime = workers(Some(threads))?;
@@ -42,7 +42,7 @@ pub fn run(args: &LogregArgs, terminal: &Terminal) -> Result<(), Stop> {
         write_head(args, threads, &environment)?;
     }
     let mut settings = vec![("threads".to_string(), threads.to_string())];
-    // Rows beside their table: more than what is a statement's by default on small machines.
+    // Rows beside their table need more than a statement's default on small machines.
     settings.push(("memory_limit".to_string(), "80%".to_string()));
     let source = args.source();
     let (path, rows, labels) = (args.db.clone(), args.rows, args.labels());

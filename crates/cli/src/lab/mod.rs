@@ -1,4 +1,4 @@
-//! The commands that make benchmark data and run benchmarks on it.
+//! The commands that generate benchmark data and run benchmarks on it.
 
 pub mod bench;
 pub mod commit;
@@ -44,18 +44,18 @@ impl Bench {
     }
 }
 
-/// The threads that were asked for, here or in the environment, or one per core.
+/// Returns the requested number of threads, by argument or environment, or one per core.
 fn threads(asked: Option<usize>) -> Result<usize, Stop> {
     let given: Vec<(String, String)> = asked.map(|n| ("threads".into(), n.to_string())).into_iter().collect();
     Ok(settings::threads(&settings::effective(&given)?))
 }
 
-/// Sets `cancel` at the first Ctrl-C from now on; the second ends the process as usual.
+/// Sets `cancel` at the first Ctrl-C from now on. The second ends the process as usual.
 fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
-    // Listened to before this returns, and not when the runtime comes to it.
+    // Registered before this function returns, and not when the runtime first runs the task.
     let _inside = runtime.enter();
     let Ok(mut presses) = signal(SignalKind::interrupt()) else { return };
-    // What ends the process from outside, `timeout` for one, leaves as little behind.
+    // Signals that end the process from outside, such as that of `timeout`, clean up as well.
     for kind in [SignalKind::terminate(), SignalKind::hangup()] {
         let Ok(mut signals) = signal(kind) else { continue };
         runtime.spawn(async move {
@@ -73,14 +73,15 @@ fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
     });
 }
 
-/// The same for work that has no runtime: as long as this one is there.
+/// Like [`cancel_on_interrupt`], for work without a runtime: active while the returned runtime
+/// lives.
 fn listen_for_interrupt(cancel: &'static AtomicBool) -> Result<Runtime, Stop> {
     let runtime = onehop_engine::front(1)?;
     cancel_on_interrupt(&runtime, cancel);
     Ok(runtime)
 }
 
-/// Where benchmark data is kept unless told otherwise: `data/ssb-sf1.onehop`.
+/// Returns the default path of benchmark data: `data/ssb-sf1.onehop`.
 fn default_database(suite: &str, scale: f64) -> PathBuf {
     PathBuf::from(format!("data/{suite}-sf{scale}.onehop"))
 }

@@ -1,6 +1,7 @@
-//! `onehop bench osp`: flushes of optimized shadow paging against those of logging, simulated.
+//! `onehop bench osp`: simulates the flushes of optimized shadow paging against those of logging.
 //!
-//! The figures are counts, and the same on every machine: a debug build's are as good, and slower.
+//! The figures are counts, and the same on every machine. Those of a debug build are equal, and
+//! slower to compute.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -23,7 +24,7 @@ use crate::terminal::Terminal;
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Simulates.
+/// Runs the simulation.
 pub fn run(args: &OspArgs, terminal: &Terminal) -> Result<(), Stop> {
     let _listening = listen_for_interrupt(&CANCEL)?;
     output::warn_of_debug_build("speed", terminal);

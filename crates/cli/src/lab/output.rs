@@ -1,4 +1,4 @@
-//! What the benchmarks have in common that print a table and write reports.
+//! Shared output code of the benchmarks that print a table and write reports.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::exit::Stop;
 use crate::terminal::{Paint, Terminal, note};
 use crate::version::Profile;
 
-/// Whose `what`, times for one, say nothing if this is a debug build: then says so.
+/// Warns if this is a debug build, whose `what` (for example times) is meaningless.
 pub fn warn_of_debug_build(what: &str, terminal: &Terminal) {
     if Profile::of_this_build() == Profile::Debug {
         note(format!(
@@ -19,12 +19,12 @@ pub fn warn_of_debug_build(what: &str, terminal: &Terminal) {
     }
 }
 
-/// The head of a table: a line for each name and value.
+/// Returns the head of a table: a line for each name and value.
 pub fn head(lines: &[(&'static str, String)]) -> String {
     lines.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect()
 }
 
-/// Writes what was asked for.
+/// Writes the requested reports.
 pub fn write_reports(
     args: &ReportArgs,
     plot: Option<&Path>,
@@ -45,7 +45,7 @@ pub fn write_reports(
     Ok(())
 }
 
-/// To a file, or to standard output (`-`).
+/// Writes a text to a file, or to standard output (`-`).
 pub fn write_text(target: &Path, text: &str) -> Result<(), Stop> {
     match target.to_str() {
         Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),

@@ -1,8 +1,10 @@
-//! `onehop rados bench`: how fast files come into a cluster and out of it, without whatever makes them.
+//! `onehop rados bench`: the rates of files into a cluster and out of it, independent of their
+//! producer.
 //!
-//! As many streams as asked for write files one after the other, each to its end: a file counts when it has its name. Then as many
-//! read them, in turn. What is written comes from 64 MiB of random bytes, each piece from somewhere else: the same few bytes again
-//! and again would lie in the processor's caches, which what programs write does not. Each block that is read is compared with its
+//! The requested number of streams write files one after the other, each to its end. A file counts
+//! once it has its name. Then as many streams read them in turn. The written data comes from 64 MiB
+//! of random bytes, each piece from another offset. A few repeated bytes would stay in the
+//! processor's caches, unlike the data of real programs. Each block read is compared with its
 //! checksum.
 
 use std::io::{self, Write as _};
@@ -31,10 +33,10 @@ use crate::terminal::{Terminal, note};
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
 const SOURCE_BYTES: usize = 64 << 20;
-/// Handed over at a time.
+/// The size of one append, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Measures, in a folder of its own that is removed at the end. `open` opens the file system.
+/// Measures in a folder of its own, which is removed at the end. `open` opens the file system.
 pub fn run(
     args: &RadosBenchArgs,
     terminal: &Terminal,
@@ -57,22 +59,22 @@ pub fn run(
     let mut meter = Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off });
     let measured = bench.measure(&mut meter);
     drop(meter);
-    // Whatever happened: what was written is not left behind.
+    // The files are removed regardless of the outcome.
     let removed = bench.fs.remove_all(&bench.folder).map_err(stop);
     let (write, read) = measured?;
     removed?;
     bench.report(&write, &read)
 }
 
-/// What a stream did.
+/// The work of one stream.
 #[derive(Clone, Debug, Default)]
 struct Done {
     bytes: u64,
-    /// From a file's beginning to its end, in order.
+    /// The times from a file's start to its end, in order.
     files: Vec<Duration>,
 }
 
-/// What streams did together.
+/// The combined figures of all streams.
 #[derive(Clone, Debug)]
 struct Figures {
     streams: usize,
@@ -80,7 +82,7 @@ struct Figures {
     bytes: u64,
     ns: u64,
     mib_per_sec: f64,
-    /// From a file's beginning to its end.
+    /// The median time from a file's start to its end.
     file_p50_ns: u64,
     file_max_ns: u64,
 }
@@ -128,13 +130,13 @@ impl Bench<'_> {
         let (written, took) = self.streams("writing", meter, |stream, number| self.write(stream, number))?;
         let write = Figures::new(&written, took);
         let (read, took) = self.streams("reading", meter, |stream, number| {
-            // Every stream has written one at least.
+            // Every stream has written at least one file.
             self.read(stream, number % written[stream].files.len() as u64)
         })?;
         Ok((write, Figures::new(&read, took)))
     }
 
-    /// Has each stream do `one` of its files after the other, until the time is over.
+    /// Runs `one` for the files of each stream, one after the other, until the time is over.
     fn streams(
         &self,
         what: &str,
@@ -183,7 +185,7 @@ impl Bench<'_> {
     fn write(&self, stream: usize, number: u64) -> Result<u64, rados::Error> {
         let mut file = self.fs.create_file(&self.path(stream, number), Replace::Never, Arc::new(Ledger::default()))?;
         let mut left = self.args.file;
-        // Somewhere else for each stream and file.
+        // Another offset for each stream and file.
         let mut at = (stream * 37 + usize::try_from(number).unwrap_or(0) * 11) * PIECE_BYTES;
         while left > 0 && !CANCEL.load(Ordering::Relaxed) {
             let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
@@ -263,7 +265,7 @@ impl Bench<'_> {
     }
 }
 
-/// The same ones each time.
+/// Returns random bytes, the same ones each time.
 fn random(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(1);
     (0..bytes / 8).flat_map(|_| random.bits().to_le_bytes()).collect()

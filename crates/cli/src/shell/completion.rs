@@ -1,10 +1,11 @@
-//! What could come next, by what stands before the cursor:
+//! Completions, by the text before the cursor:
 //!
-//! - a dot-command, at the beginning; after it, what that command takes;
-//! - a path, inside a text that is open (`FROM 'da` ...);
+//! - a dot-command, at the beginning; after it, the operands of that command;
+//! - a path, inside of an open string (`FROM 'da` ...);
 //! - a column of `t`, after `t.`, where `t` is a table or an alias given anywhere in the statement;
 //! - a table, after FROM, JOIN, INTO ...;
-//! - otherwise a column (of the statement's tables, if it names some), a table, a function or a keyword.
+//! - otherwise a column (of the statement's tables, if it names some), a table, a function or a
+//!   keyword.
 
 use std::fs;
 
@@ -15,12 +16,12 @@ use super::lex::{Kind, Token, lex};
 use super::words::{KEYWORDS, is_keyword, precedes_table};
 use crate::format::Format;
 
-/// Something that could come next.
+/// A possible completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// As the list shows it.
+    /// The text in the list.
     pub shown: String,
-    /// As it is put into the line.
+    /// The text inserted into the line.
     pub text: String,
 }
 
@@ -31,7 +32,7 @@ impl Candidate {
     }
 }
 
-/// Where the word to complete begins, in bytes, and what could stand there.
+/// Returns the offset of the word to complete, in bytes, and its possible completions.
 pub fn complete(line: &str, pos: usize, names: &Names) -> (usize, Vec<Candidate>) {
     let before = &line[..pos];
     if before.trim_start().starts_with('.') {
@@ -103,7 +104,7 @@ fn anything(word: &str, line: &str, names: &Names) -> Vec<Candidate> {
         false => columns_of(&mentioned, word, names),
     };
     all.extend(tables(word, names));
-    // All functions and keywords at once are no help.
+    // The list of all functions and keywords would be no help.
     if !word.is_empty() {
         all.extend(keywords(word));
         let functions = names.functions.iter().filter(|name| begins(name, word));
@@ -143,7 +144,7 @@ fn quoted_names(word: &str, names: &Names) -> Vec<Candidate> {
         .collect()
 }
 
-/// Tables that the statement names.
+/// Returns the tables that the statement names.
 fn mentioned(line: &str, names: &Names) -> Vec<String> {
     let words = lex(line).into_iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Name));
     words.filter_map(|token| table(&line[token.at], names)).collect()
@@ -154,7 +155,8 @@ fn table(word: &str, names: &Names) -> Option<String> {
     names.tables.iter().find(|name| name.eq_ignore_ascii_case(bare)).cloned()
 }
 
-/// The table that `owner` stands for: itself, or the one it is an alias of (`lineorder AS l`, `lineorder l`).
+/// Returns the table that `owner` refers to: itself, or the one it is an alias of (`lineorder AS
+/// l`, `lineorder l`).
 fn resolve(owner: &str, line: &str, names: &Names) -> String {
     if let Some(table) = table(owner, names) {
         return table;
@@ -168,7 +170,8 @@ fn resolve(owner: &str, line: &str, names: &Names) -> String {
     alias.and_then(|pair| table(pair[0], names)).unwrap_or_else(|| owner.to_string())
 }
 
-/// Files and directories that `typed` could become. Only its last part is replaced: long paths make unreadable lists.
+/// Returns files and directories that complete `typed`. Only its last part is replaced, because
+/// long paths make unreadable lists.
 fn paths(typed: &str, start: usize, close: &str) -> (usize, Vec<Candidate>) {
     let (folder, beginning) = match typed.rfind('/') {
         Some(at) => typed.split_at(at + 1),
@@ -212,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Completions where `|` stands: the beginning of the word, and what could replace it.
+    /// Completes at `|`. Returns the beginning of the word, and its possible completions.
     fn at(line: &str) -> (String, Vec<String>) {
         let pos = line.find('|').unwrap_or(line.len());
         let line = line.replacen('|', "", 1);

@@ -1,4 +1,5 @@
-//! Dot-commands: what the shell itself does, in the shell and in scripts. One table feeds help, completion and running.
+//! Dot-commands: the commands of the shell itself, interactive and in scripts. One table drives
+//! help, completion and execution.
 
 use std::path::Path;
 
@@ -11,22 +12,22 @@ use crate::run::run_file;
 use crate::settings;
 use crate::terminal::note;
 
-/// Scripts that read scripts that read themselves end here.
+/// The maximum nesting depth of scripts, which ends recursive ones.
 const MAX_DEPTH: usize = 16;
 
-/// Go on, or leave?
+/// The control flow after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Leave.
+    /// Leave the shell.
     Quit,
 }
 
-/// What can stand after a command, for completion.
+/// The operand of a command, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// Nothing, or nothing that could be guessed.
+    /// No operand, or one that cannot be completed.
     None,
     /// `on` or `off`.
     Switch,
@@ -40,17 +41,17 @@ pub enum Operand {
 
 /// A dot-command.
 pub struct Command {
-    /// Its name, with the dot.
+    /// The name, with the dot.
     pub name: &'static str,
-    /// What stands after it, as help shows it.
+    /// The operand, as help shows it.
     pub usage: &'static str,
-    /// What stands after it, for completion.
+    /// The operand, for completion.
     pub operand: Operand,
     help: &'static str,
     run: fn(&mut Client, &str) -> Result<Flow, Failure>,
 }
 
-/// All of them, in the order of help.
+/// All commands, in the order of help.
 pub const COMMANDS: [Command; 11] = [
     Command { name: ".help", usage: "", operand: Operand::None, help: "this list", run: help },
     Command { name: ".tables", usage: "", operand: Operand::None, help: "names of tables and views", run: tables },
@@ -117,7 +118,7 @@ pub fn run(client: &mut Client, text: &str) -> Result<Flow, Failure> {
     }
 }
 
-/// By name, or by the beginning of exactly one.
+/// Finds a command by its name, or by a unique prefix.
 fn find(name: &str) -> Result<&'static Command, String> {
     let wanted = if name == ".exit" { ".quit" } else { name };
     if let Some(command) = COMMANDS.iter().find(|command| command.name == wanted) {
@@ -153,7 +154,7 @@ fn help(_client: &mut Client, _rest: &str) -> Result<Flow, Failure> {
     say(&text)
 }
 
-/// An answer to a dot-command is a result: it goes where results go.
+/// Prints an answer. The answer to a dot-command is a result, and goes to standard output.
 fn say(text: &str) -> Result<Flow, Failure> {
     use std::io::Write;
     writeln!(std::io::stdout().lock(), "{text}")?;
@@ -172,11 +173,11 @@ fn tables(client: &mut Client, _rest: &str) -> Result<Flow, Failure> {
 fn schema(client: &mut Client, rest: &str) -> Result<Flow, Failure> {
     let mut definitions = client.session().definitions();
     if !rest.is_empty() {
-        // As in SQL, other letters than small ones are in the name only if there is such a name.
+        // As in SQL, a name is lowercase unless an exact match exists.
         let exact = definitions.iter().any(|definition| definition.name == rest);
         let name = if exact { rest.to_string() } else { rest.to_lowercase() };
         definitions.retain(|definition| definition.name == name);
-        // Files and system tables have columns, but no statement that makes them.
+        // Files and system tables have columns, but no definition.
         if definitions.is_empty() {
             client.print(&format!("DESCRIBE {}", quoted(rest)))?;
             return Ok(Flow::Continue);
@@ -190,7 +191,7 @@ fn schema(client: &mut Client, rest: &str) -> Result<Flow, Failure> {
     say(&statements.join("\n"))
 }
 
-/// A name as SQL takes it.
+/// Quotes a name if SQL requires it.
 pub fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');

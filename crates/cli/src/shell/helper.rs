@@ -1,4 +1,4 @@
-//! What the line editor asks us: is it whole, what could come next, what colour.
+//! The callbacks of the line editor: completeness, completion and colours.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use rustyline::{Context, Helper, Result};
 use super::{PROMPT, completion, highlight, is_whole};
 use crate::terminal::Paint;
 
-/// The answers.
+/// The implementation of the callbacks.
 pub struct ShellHelper {
-    /// What the database holds, as of the last statement.
+    /// The names in the database, as of the last statement.
     pub names: Names,
     has_color: bool,
 }
 
 impl ShellHelper {
-    /// A helper that knows no names yet.
+    /// Creates a helper without names.
     pub fn new(has_color: bool) -> Self {
         Self { names: Names::default(), has_color }
     }

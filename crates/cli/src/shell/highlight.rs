@@ -3,7 +3,7 @@
 use super::lex::{Kind, lex};
 use super::words::is_keyword;
 
-/// `line` with its keywords, texts, numbers and comments coloured.
+/// Returns `line` with its keywords, strings, numbers and comments coloured.
 pub fn highlight(line: &str) -> String {
     let mut out = String::with_capacity(line.len() * 2);
     let mut done = 0;

@@ -1,6 +1,6 @@
-//! What was typed before, in `$XDG_STATE_HOME/onehop/history` (or `~/.local/state/onehop/history`), readable by its owner
-//! only: statements hold data. A line that begins with a blank is not kept. Without a home, or on a disk that refuses,
-//! the shell works and forgets.
+//! The history, in `$XDG_STATE_HOME/onehop/history` (or `~/.local/state/onehop/history`). Only its
+//! owner can read it, because statements contain data. A line that begins with a blank is not kept.
+//! Without a home, or if the disk refuses writes, the shell works without a persistent history.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 use super::LineEditor;
 
-/// Entries kept.
+/// The maximum number of entries.
 pub const ENTRIES: usize = 10_000;
 
-/// Loads the history; where new entries go.
+/// Loads the history. Returns the path for new entries.
 pub fn open(editor: &mut LineEditor) -> Option<PathBuf> {
     let path = path(|name| std::env::var_os(name))?;
     DirBuilder::new().recursive(true).mode(0o700).create(path.parent()?).ok()?;
-    // Made by us rather than by the editor, so that it is nobody else's from its first byte.
+    // Created here rather than by the editor, so that it is private from its first byte.
     OpenOptions::new().append(true).create(true).mode(0o600).open(&path).ok()?;
     let _ = editor.load_history(&path);
     Some(path)
 }
 
-/// Adds an entry, at once: a shell that is killed loses nothing.
+/// Adds an entry at once, so that a killed shell loses nothing.
 pub fn remember(editor: &mut LineEditor, text: &str, path: Option<&Path>) {
     let text = text.trim_end();
     if text.trim().is_empty() || !editor.add_history_entry(text).unwrap_or(false) {

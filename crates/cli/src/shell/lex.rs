@@ -1,9 +1,9 @@
-//! Just enough of SQL's words to colour and complete a line that is still being typed: nothing here can fail, and what
-//! is open at the end says so.
+//! A minimal SQL lexer, to colour and complete a line while it is being typed. It cannot fail, and
+//! marks a token that is open at the end.
 
 use std::ops::Range;
 
-/// What a piece of text is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A keyword or a bare name.
@@ -16,22 +16,22 @@ pub enum Kind {
     Name,
     /// `-- ...` or `/* ... */`.
     Comment,
-    /// Anything else that is not blank, one character of it.
+    /// A single other character that is not blank.
     Symbol,
 }
 
-/// A piece of text.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Where it is, in bytes.
+    /// The range in bytes.
     pub at: Range<usize>,
-    /// It would go on if the text did: a quote or a comment is open.
+    /// True if the token is open at the end of the text: a quote or a comment is not closed.
     pub is_open: bool,
 }
 
-/// The pieces of `text`, in order; blanks are between them.
+/// Returns the tokens of `text`, in order. Blanks are between them.
 pub fn lex(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! The interactive shell: read, run, say how it went, again. Errors and Ctrl-C end a statement, never the shell.
+//! The interactive shell: reads, runs, reports and repeats. Errors and Ctrl-C end a statement,
+//! never the shell.
 
 mod completion;
 pub mod dot;
@@ -25,11 +26,12 @@ type LineEditor = Editor<ShellHelper, FileHistory>;
 
 const PROMPT: &str = "onehop> ";
 
-/// Words that leave without a dot or a semicolon, and one that helps: nobody should have to search for the door.
+/// Words that leave the shell or print help without a dot or a semicolon, for users who do not know
+/// its commands.
 const FAREWELLS: [&str; 3] = ["exit", "quit", "\\q"];
 const CALLS_FOR_HELP: [&str; 2] = ["help", "\\?"];
 
-/// Talks until Ctrl-D or `.quit`.
+/// Runs the shell until Ctrl-D or `.quit`.
 pub fn run(client: &mut Client) -> Result<(), Failure> {
     if !client.view.quiet {
         note(greeting(client));
@@ -63,7 +65,7 @@ fn terminal_failed(e: std::io::Error) -> Stop {
 
 fn editor(client: &Client) -> Result<LineEditor, Stop> {
     let terminal = &client.view.terminal;
-    // Prompts are not results: with standard output redirected, they go to the terminal itself.
+    // Prompts are not results: if standard output is redirected, they go to the terminal itself.
     let behavior = if terminal.stdout { Behavior::Stdio } else { Behavior::PreferTerm };
     let config = Config::builder()
         .max_history_size(history::ENTRIES)
@@ -78,7 +80,8 @@ fn editor(client: &Client) -> Result<LineEditor, Stop> {
     Ok(editor)
 }
 
-/// Does what was typed; errors are said here. What comes back as an error ends the shell: nobody is there any more.
+/// Executes a line and reports its errors. A returned error ends the shell, because its output has
+/// no reader.
 fn take(client: &mut Client, text: &str) -> Result<Flow, Stop> {
     match do_text(client, text) {
         Ok(flow) => Ok(flow),
@@ -111,7 +114,7 @@ fn is_word(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Whether Enter runs the text or begins another line.
+/// Returns true if Enter runs the text, and false if it begins another line.
 fn is_whole(text: &str) -> bool {
     text.trim_start().starts_with('.')
         || is_word(text, &FAREWELLS)

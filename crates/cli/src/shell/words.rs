@@ -1,6 +1,6 @@
-//! SQL's words, for colours and completion.
+//! SQL's keywords, for colours and completion.
 
-/// Keywords, sorted.
+/// The keywords, sorted.
 pub const KEYWORDS: [&str; 121] = [
     "ALL",
     "ALTER",
@@ -125,12 +125,12 @@ pub const KEYWORDS: [&str; 121] = [
     "WITH",
 ];
 
-/// Is it one of them, in any case?
+/// Returns true if the word is a keyword, in any case.
 pub fn is_keyword(word: &str) -> bool {
     KEYWORDS.binary_search(&word.to_ascii_uppercase().as_str()).is_ok()
 }
 
-/// After these stands a table.
+/// Returns true if a table follows the word.
 pub fn precedes_table(word: &str) -> bool {
     ["FROM", "JOIN", "INTO", "UPDATE", "TABLE", "DESCRIBE"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }

@@ -1,18 +1,19 @@
-//! The binary as a process: what it says, and how it exits.
+//! Runs the binary as a process and captures its output and exit code.
 
 // Every test binary uses a part of this.
 #![allow(dead_code)]
 
 use std::process::{Command, Output, Stdio};
 
-/// The command with these words, no input, and none of the settings that change how it prints.
+/// Returns the command with these arguments, no input, and none of the settings that change its
+/// output.
 pub fn onehop(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
     command.args(words).stdin(Stdio::null()).env_remove("ONEHOP_FORMAT").env("NO_COLOR", "1");
     command
 }
 
-/// What it has said.
+/// The output of a process.
 pub struct Said {
     pub exit: Option<i32>,
     pub out: String,
@@ -26,12 +27,12 @@ impl From<Output> for Said {
     }
 }
 
-/// What it says to these words.
+/// Runs the binary with these arguments.
 pub fn run(words: &[&str]) -> Said {
     onehop(words).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
 }
 
-/// Standard output of what must work.
+/// Runs a command that must succeed. Returns its standard output.
 #[track_caller]
 pub fn done(words: &[&str]) -> String {
     let said = run(words);

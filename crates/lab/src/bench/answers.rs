@@ -1,9 +1,10 @@
-//! Stored answers, and whether a result is one.
+//! Stored answers, and the comparison of results with them.
 //!
-//! The answers come from DuckDB over the generators' Parquet (`bench/peers/answers.py` says how they are written). What
-//! counts as the same: NULLs, texts, integers, dates and booleans if they are equal; decimals if they are equal as
-//! numbers; floats within 1e-9 of the larger; a decimal for a kept float within one in its last digit. Rows may come in
-//! any order: what ORDER BY leaves open stays open.
+//! The answers come from DuckDB over the generators' Parquet files (`bench/peers/answers.py`
+//! documents how). NULLs, strings, integers, dates and booleans match if they are equal; decimals
+//! if they are equal as numbers. Floats match within 1e-9 of the larger, and a decimal matches a
+//! stored float within one in its last digit. Rows may come in any order, because ORDER BY may
+//! leave ties open.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +13,7 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// Scale factors with stored answers, as their folders spell them.
+/// The scale factors with stored answers, as their folders spell them.
 pub const SCALES: [&str; 3] = ["0.01", "0.1", "1"];
 
 macro_rules! stored {
@@ -37,7 +38,7 @@ const TPCH: [(&str, [&str; SCALES.len()]); 22] = stored!(
     "q16", "q17", "q18", "q19", "q20", "q21", "q22",
 );
 
-/// The stored answer to a query at a scale factor, if there is one.
+/// Returns the stored answer to a query at a scale factor, if there is one.
 pub fn stored(query: &str, scale: f64) -> Option<&'static str> {
     let scale = SCALES.iter().position(|known| known.parse() == Ok(scale))?;
     let (_, answers) = SSB.iter().chain(&TPCH).find(|(id, _)| *id == query)?;
@@ -48,7 +49,8 @@ pub fn stored(query: &str, scale: f64) -> Option<&'static str> {
 enum Value {
     Null,
     Text(String),
-    /// Integers and decimals: sign, digits without leading zeroes, and how many of them come after the point.
+    /// Integers and decimals: sign, digits without leading zeroes, and the number of digits after
+    /// the point.
     Number(Number),
     Float(f64),
     /// Booleans, dates, timestamps.
@@ -60,11 +62,12 @@ struct Number {
     is_negative: bool,
     digits: String,
     scale: usize,
-    /// Digits after the point as written, zeroes at the end included.
+    /// The number of digits after the point as written, trailing zeroes included.
     written_scale: usize,
 }
 
-/// As a person would write it; texts in quotes, to tell NULL from a text of that word.
+/// Formats the value for people, with strings quoted to distinguish NULL from a string of that
+/// word.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,7 +135,8 @@ fn is_near(a: f64, b: f64, slack: f64) -> bool {
     a == b || (a - b).abs() <= (1e-9 * a.abs().max(b.abs())).max(slack) || a.is_nan() && b.is_nan()
 }
 
-/// What rows are brought into one order by, before they are compared pair by pair: everything exact first.
+/// Returns the key by which rows are sorted before they are compared pairwise: all exact values
+/// first.
 fn sort_key(row: &[Value]) -> (String, Vec<f64>) {
     let mut exact = String::new();
     let mut inexact = Vec::new();
@@ -140,7 +144,7 @@ fn sort_key(row: &[Value]) -> (String, Vec<f64>) {
         match value {
             Value::Null => exact.push('\u{1}'),
             Value::Text(text) | Value::Word(text) => exact.push_str(text),
-            // A number may stand for a kept float, and then is not exact.
+            // A number may match a stored float, and then is not exact.
             Value::Number(number) => inexact.push(number.value()),
             Value::Float(float) => inexact.push(*float),
         }
@@ -152,7 +156,8 @@ fn sort_key(row: &[Value]) -> (String, Vec<f64>) {
 fn compare_keys(a: &(String, Vec<f64>), b: &(String, Vec<f64>)) -> Ordering {
     a.0.cmp(&b.0).then_with(|| {
         let pairs = a.1.iter().zip(&b.1);
-        // Floats that are the same for us must not decide: they are compared coarsely here and finely later.
+        // Nearly equal floats must not determine the order. They are compared coarsely here and
+        // precisely later.
         pairs
             .map(|(x, y)| if is_near(*x, *y, 0.0) { Ordering::Equal } else { x.total_cmp(y) })
             .find(|o| o.is_ne())
@@ -160,7 +165,10 @@ fn compare_keys(a: &(String, Vec<f64>), b: &(String, Vec<f64>)) -> Ordering {
     })
 }
 
-/// Compares a result with a kept answer. `Err` says where they differ.
+/// Compares a result with a stored answer.
+///
+/// # Errors
+/// Returns a description of the difference.
 pub fn verify(batches: &[RecordBatch], kept: &str) -> Result<(), String> {
     let mut kept = parse(kept)?;
     let mut got = Vec::new();
@@ -224,7 +232,7 @@ fn parse(kept: &str) -> Result<Vec<Vec<Value>>, String> {
     Ok(rows)
 }
 
-/// One cell and its `,` or line end.
+/// Parses one cell and its `,` or line end.
 fn parse_cell<'a>(text: &'a str, kind: &str) -> Result<(Value, &'a str), String> {
     if let Some(mut rest) = text.strip_prefix('"') {
         let mut value = String::new();

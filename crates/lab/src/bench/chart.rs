@@ -1,6 +1,6 @@
-//! Charts as SVG, written by hand: panels of lines or of stacked bars in a grid, a legend for each figure. Colours
-//! follow the reader's choice of light or dark; series are told apart by colour and marker, and writes from reads by a
-//! dashed line, so that nothing hangs on colour alone.
+//! Charts as handwritten SVG: panels of lines or of stacked bars in a grid, with a legend for each
+//! figure. Colours follow the reader's light or dark mode. Series differ in colour and marker, and
+//! writes have a dashed line, so that no distinction depends on colour alone.
 
 use std::fmt::Write;
 
@@ -9,20 +9,20 @@ const MARGIN: f64 = 24.0;
 const HEAD: f64 = 56.0;
 const TITLE: f64 = 34.0;
 const LEGEND_LINE: f64 = 20.0;
-/// Around the area of a panel: for numbers on the left, names below, the title above.
+/// The margins around the area of a panel: for numbers on the left, names below, the title above.
 const LEFT: f64 = 62.0;
 const BELOW: f64 = 44.0;
 const ABOVE: f64 = 30.0;
 const AREA_HEIGHT: f64 = 180.0;
-/// A letter, about.
+/// The approximate width of a letter.
 const LETTER: f64 = 6.6;
 
-/// How values are placed.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// From nothing.
+    /// Linear, from zero.
     Linear,
-    /// By powers of ten.
+    /// Logarithmic, by powers of ten.
     Log,
 }
 
@@ -31,11 +31,11 @@ pub enum Axis {
 pub struct Series {
     pub name: String,
     pub is_dashed: bool,
-    /// Place on the axis, and value.
+    /// The positions on the axis, and the values.
     pub points: Vec<(usize, f64)>,
 }
 
-/// Values along places that are equally far apart: block sizes and threads go by powers of two.
+/// Lines over equidistant positions: block sizes and threads are powers of two.
 #[derive(Clone, Debug)]
 pub struct Lines {
     pub title: String,
@@ -53,17 +53,17 @@ pub struct Bars {
     pub along: String,
     pub value: &'static str,
     pub parts: Vec<&'static str>,
-    /// Where the axis ends; at the highest bar if nowhere else.
+    /// The end of the axis; `None` for the highest bar.
     pub highest: Option<f64>,
     pub bars: Vec<(String, Vec<f64>)>,
     pub marks: Option<Marks>,
 }
 
-/// Lines across bars: what they are to be compared with.
+/// Lines across bars, for comparison.
 #[derive(Clone, Debug)]
 pub struct Marks {
     pub name: String,
-    /// For each bar; a bar may have none.
+    /// The height for each bar, if it has one.
     pub heights: Vec<Option<f64>>,
 }
 
@@ -75,7 +75,7 @@ pub enum Panel {
 }
 
 impl Panel {
-    /// How many values its axis has.
+    /// Returns the number of positions on its axis.
     fn places(&self) -> usize {
         match self {
             Panel::Lines(lines) => lines.labels.len(),
@@ -83,7 +83,7 @@ impl Panel {
         }
     }
 
-    /// What a legend names, with whether it is dashed.
+    /// Returns the names in the legend, and true for dashed ones.
     fn names(&self) -> Vec<(String, bool)> {
         match self {
             Panel::Lines(lines) => lines.series.iter().map(|one| (one.name.clone(), one.is_dashed)).collect(),
@@ -103,7 +103,7 @@ pub struct Canvas {
     figures: usize,
 }
 
-/// Where a panel's values are.
+/// The area of a panel's values.
 struct Area {
     x: f64,
     y: f64,
@@ -122,7 +122,7 @@ impl Area {
     fn height_of(&self, value: f64) -> f64 {
         let share = match self.axis {
             Axis::Linear => (value - self.low) / (self.high - self.low),
-            // What is not above nothing has no logarithm: it lies on the axis.
+            // A value that is not positive has no logarithm, and lies on the axis.
             Axis::Log => (value.max(self.low).log10() - self.low.log10()) / (self.high.log10() - self.low.log10()),
         };
         share.clamp(0.0, 1.0) * AREA_HEIGHT
@@ -145,12 +145,13 @@ impl Area {
 }
 
 impl Canvas {
-    /// Whether nothing has been drawn.
+    /// Returns true if nothing has been drawn.
     pub fn is_empty(&self) -> bool {
         self.figures == 0
     }
 
-    /// Adds a figure of those panels whose axis has two values; of one panel, whatever it has.
+    /// Adds a figure of the panels whose axis has at least two values. A figure of one column is
+    /// drawn with any number.
     pub fn figure(&mut self, title: &str, columns: usize, panels: &[Panel]) {
         let drawn: Vec<&Panel> = panels.iter().filter(|panel| panel.places() > 1 || columns == 1).collect();
         if drawn.is_empty() {
@@ -178,7 +179,7 @@ impl Canvas {
         self.height += TITLE + legend + drawn.len().div_ceil(columns) as f64 * panel_height + 20.0;
     }
 
-    /// Returns its height.
+    /// Draws the legend. Returns its height.
     fn legend(&mut self, names: &[(String, bool)], top: f64) -> f64 {
         let (mut x, mut y) = (MARGIN, top + 10.0);
         for (number, (name, is_dashed)) in names.iter().enumerate() {
@@ -239,7 +240,7 @@ impl Canvas {
 
     fn frame(&mut self, area: &Area, title: &str, along: &str, value: &str, labels: &[String]) {
         let (left, bottom) = (area.x, area.y + AREA_HEIGHT);
-        // From beside the axis' title on: it may be wider than the area.
+        // Begins beside the axis' title, because it may be wider than the area.
         let from = left - LEFT + 20.0;
         let _ =
             writeln!(self.body, "<text class=\"head\" x=\"{from}\" y=\"{}\">{}</text>", area.y - 10.0, escaped(title));
@@ -260,7 +261,7 @@ impl Canvas {
             "<text class=\"quiet middle\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\">{}</text>",
             escaped(value)
         );
-        // As many names as there is room for.
+        // As many names as fit.
         let longest = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * LETTER + 8.0;
         let step = (longest * labels.len() as f64 / area.width).ceil().max(1.0) as usize;
         for (place, label) in labels.iter().enumerate().step_by(step) {
@@ -317,7 +318,7 @@ impl Canvas {
         }
     }
 
-    /// The file.
+    /// Returns the SVG file.
     pub fn finish(self, title: &str, subtitle: &str) -> String {
         let height = HEAD + self.height + MARGIN;
         format!(
@@ -332,10 +333,11 @@ impl Canvas {
     }
 }
 
-/// Series that differ in colour.
+/// The number of series with distinct colours.
 const COLOURS: usize = 8;
 
-/// Literal colours, and not variables: what draws SVG outside of browsers knows none.
+/// The style has literal colours and no variables, which SVG renderers outside of browsers do not
+/// support.
 const STYLE: &str = "
 text { font: 12px system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif; }
 .title { font-size: 16px; font-weight: 600; } .head { font-weight: 600; }
@@ -359,7 +361,7 @@ fn dash(is_dashed: bool) -> &'static str {
     if is_dashed { " dashed" } else { "" }
 }
 
-/// Ends of an axis that are easy to read, and never the same.
+/// Returns the ends of an axis, rounded and never equal.
 fn range(values: &[f64], axis: Axis) -> (f64, f64) {
     let above_nothing = values.iter().copied().filter(|value| *value > 0.0 && value.is_finite());
     let high = above_nothing.clone().fold(0.0, f64::max);
@@ -368,7 +370,8 @@ fn range(values: &[f64], axis: Axis) -> (f64, f64) {
     }
     match axis {
         Axis::Linear => {
-            // The next of 1, 2, 4, 6, 8 and 10 by a power of ten: quarters of all of them are short.
+            // The next of 1, 2, 4, 6, 8 and 10 by a power of ten, because the quarters of all of
+            // these are short numbers.
             let power = 10f64.powf(high.log10().floor());
             let step = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].into_iter().find(|step| step * power >= high);
             (0.0, step.unwrap_or(10.0) * power)
@@ -381,7 +384,7 @@ fn range(values: &[f64], axis: Axis) -> (f64, f64) {
     }
 }
 
-/// `0.5`, `12`, `3.4k`, `1.2M`.
+/// Formats a number: `0.5`, `12`, `3.4k`, `1.2M`.
 fn number(value: f64) -> String {
     let (value, unit) = match value {
         v if v >= 999_500.0 => (v / 1e6, "M"),
@@ -410,7 +413,7 @@ fn escaped(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
-            // XML has no place for control characters.
+            // XML excludes control characters.
             c if c.is_control() => safe.push(' '),
             c => safe.push(c),
         }

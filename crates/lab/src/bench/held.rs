@@ -1,7 +1,8 @@
-//! What one run of a benchmark alone may use: a file or folder with the operating system's lock (`flock`).
+//! Exclusive access of one benchmark run to a file or folder, by the operating system's lock
+//! (`flock`).
 //!
-//! It is released by name, not by closing the file: a process that is being started at that moment has the file open
-//! too, and would keep the lock until it runs its own program.
+//! The lock is released explicitly, not by closing the file. A process that is being started at
+//! that moment has the file open too. It would keep the lock until it runs its own program.
 
 use std::fs::File;
 use std::io;
@@ -9,15 +10,15 @@ use std::io;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// A file that is locked, where its file system has locks, until this is dropped.
+/// A file that is locked until this is dropped, if its file system has locks.
 #[derive(Debug)]
 pub(super) struct Held(File);
 
 impl Held {
-    /// Locks it; `None` if somebody else has it.
+    /// Locks a file. Returns `None` if another process has the lock.
     ///
     /// # Errors
-    /// The system's. A file system without locks has nobody to lock out.
+    /// Returns the system's error. A file system without locks counts as success.
     pub(super) fn lock(file: File) -> io::Result<Option<Self>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS) => Ok(Some(Self(file))),
@@ -26,7 +27,7 @@ impl Held {
         }
     }
 
-    /// One that others may use as well.
+    /// Wraps a file without a lock, which other processes may use as well.
     pub(super) fn shared(file: File) -> Self {
         Self(file)
     }

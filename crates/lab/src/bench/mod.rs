@@ -1,8 +1,9 @@
-//! The query benchmarks: run, check every answer, and only then say how long it took.
+//! The query benchmarks: they run, check every answer, and only then report times.
 //!
-//! A query runs once to warm up, and then as often as asked; its figure is the median. Times are of the whole statement,
-//! parsing and planning included, until the last row is there. The answer of the warm-up run is compared with the stored
-//! one ([`answers`]); a query with a wrong answer gets no figure.
+//! A query runs once to warm up, and then as often as requested; its figure is the median. Times
+//! are of the whole statement, parsing and planning included, until the last row arrives. The
+//! answer of the warm-up run is compared with the stored one ([`answers`]); a query with a wrong
+//! answer gets no figure.
 
 pub mod answers;
 pub(crate) mod chart;
@@ -27,45 +28,45 @@ use crate::queries::Query;
 pub struct Measured {
     /// The query.
     pub id: &'static str,
-    /// Whether its answer is right.
+    /// The verdict on its answer.
     pub answer: Answer,
-    /// Times of the measured runs, ascending. Empty if the answer is wrong.
+    /// The times of the measured runs, ascending. Empty if the answer is wrong.
     pub times: Vec<Duration>,
-    /// Rows in the answer.
+    /// The number of rows in the answer.
     pub rows_out: u64,
-    /// What one run moved.
+    /// The transfers of one run.
     pub ledger: LedgerSnapshot,
-    /// What it took on a device, if it is to run on one.
+    /// The figures on a device, if the query is to run on one.
     pub device: Option<OnDevice>,
 }
 
-/// What a query took on a device: of the run whose kernels took the median time.
+/// The figures of a query on a device, of the run with the median kernel time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OnDevice {
     /// The time of its kernels, by the device's clock.
     pub kernel_ns: u64,
-    /// Stored bytes that they read.
+    /// The stored bytes that they read.
     pub read_bytes: u64,
-    /// Bytes that were moved there for it.
+    /// The bytes that were moved there for it.
     pub moved_bytes: u64,
-    /// Kernels.
+    /// The number of kernels.
     pub launches: u64,
-    /// Bytes a second that the device copies in its memory, as measured.
+    /// The measured copy rate of the device's memory, in bytes per second.
     pub copy_bytes_per_sec: Option<f64>,
 }
 
 impl OnDevice {
-    /// Bytes a second, while kernels ran.
+    /// Returns the bytes per second while kernels ran.
     pub fn bytes_per_sec(&self) -> Option<f64> {
         (self.kernel_ns > 0).then(|| self.read_bytes as f64 / (self.kernel_ns as f64 / 1e9))
     }
 
-    /// The part of the copy rate that this is.
+    /// Returns the ratio of this rate to the copy rate.
     pub fn share(&self) -> Option<f64> {
         Some(self.bytes_per_sec()? / self.copy_bytes_per_sec.filter(|rate| *rate > 0.0)?)
     }
 
-    /// Of one run.
+    /// Collects the figures of one run.
     fn of(explanation: &Explanation) -> Self {
         let mut all = Self::default();
         explanation.plan.for_each(&mut |node| {
@@ -89,34 +90,34 @@ impl OnDevice {
     }
 }
 
-/// How queries are measured.
+/// The configuration of a measurement.
 #[derive(Clone, Debug, Default)]
 pub struct How {
-    /// Measured runs.
+    /// The number of measured runs.
     pub runs: usize,
-    /// Whether they run on a device, whose own clock is read in as many runs again.
+    /// True if queries run on a device, whose own clock is read in as many additional runs.
     pub on_device: bool,
-    /// Statements that are carried out before each run, and not counted.
+    /// Statements that are executed before each run, and not timed.
     pub before: Vec<String>,
 }
 
-/// How an answer was found to be.
+/// The verdict on an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Answer {
-    /// It is the stored one.
+    /// It equals the stored one.
     Verified,
-    /// There is none for this scale factor.
+    /// There is no stored one for this scale factor.
     NotStored,
-    /// It is not the stored one.
+    /// It differs from the stored one.
     Wrong {
-        /// Where they differ.
+        /// The description of the difference.
         reason: String,
     },
 }
 
 impl Measured {
-    /// The median time.
+    /// Returns the median time.
     pub fn median(&self) -> Option<Duration> {
         let n = self.times.len();
         match n {
@@ -126,27 +127,27 @@ impl Measured {
         }
     }
 
-    /// Bytes read from storage in a second, at the median time.
+    /// Returns the bytes read from storage per second, at the median time.
     pub fn read_bytes_per_sec(&self) -> Option<f64> {
         let seconds = self.median()?.as_secs_f64();
         Some(self.ledger.read_bytes() as f64 / seconds)
     }
 }
 
-/// The geometric mean of the medians, if every query has one.
+/// Returns the geometric mean of the medians, if every query has one.
 pub fn geometric_mean(all: &[Measured]) -> Option<Duration> {
     let logs: Option<Vec<f64>> = all.iter().map(|m| m.median().map(|t| t.as_secs_f64().ln())).collect();
     let logs = logs.filter(|logs| !logs.is_empty())?;
     Some(Duration::from_secs_f64((logs.iter().sum::<f64>() / logs.len() as f64).exp()))
 }
 
-/// Runs before the measured ones. There is one, whose answer is checked.
+/// The number of runs before the measured ones, whose answer is checked.
 pub const WARM_UP_RUNS: usize = 1;
 
-/// Runs one query: once to warm up and check, then as often as asked.
+/// Runs one query: once to warm up and check, then as often as requested.
 ///
 /// # Errors
-/// If the query fails. A wrong answer is not an error but a result.
+/// Fails if the query fails. A wrong answer is not an error but a result.
 pub async fn measure(session: &Session, query: &Query, scale: f64, how: &How) -> onehop_engine::Result<Measured> {
     let (batches, _) = run(session, query, how).await?;
     let answer = match answers::stored(query.id, scale) {
@@ -172,7 +173,7 @@ pub async fn measure(session: &Session, query: &Query, scale: f64, how: &How) ->
     Ok(Measured { id: query.id, answer, times, rows_out, ledger, device })
 }
 
-/// The run with the median time of kernels.
+/// Returns the run with the median time of kernels.
 async fn on_device(session: &Session, query: &Query, how: &How) -> onehop_engine::Result<OnDevice> {
     let mut runs = Vec::new();
     for _ in 0..how.runs.max(1) {
@@ -202,7 +203,7 @@ async fn run(session: &Session, query: &Query, how: &How) -> onehop_engine::Resu
     Ok((batches, started.elapsed()))
 }
 
-/// One query's figures as they are written to JSON.
+/// The figures of one query in the JSON.
 #[derive(Debug, Serialize)]
 pub struct Row {
     query: &'static str,
@@ -220,7 +221,7 @@ pub struct Row {
     blocks_skipped: u64,
     blocks_read: u64,
     read_bytes_per_sec: Option<f64>,
-    /// On a device.
+    /// The figures on a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<OnDevice>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! What a benchmark of points found, as it is kept: JSON for programs and for comparisons, CSV for spreadsheets.
+//! The stored results of a benchmark of points: JSON for programs and for comparisons, CSV for
+//! spreadsheets.
 
 use std::fmt::Write;
 
@@ -6,19 +7,20 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Runs further apart than this, as a share of the median, say little.
+/// The range of runs, as a share of the median, above which they are noted as unreliable.
 pub(super) const SPREAD: f64 = 0.1;
 
-/// What a report has of each point.
+/// The report's record of each point.
 pub trait Line {
     /// The benchmark's name.
     const BENCHMARK: &'static str;
-    /// The version of the JSON. Members may be added under the same number; none changes its meaning.
+    /// The version of the JSON. Members may be added under the same number; none changes its
+    /// meaning.
     const SCHEMA_VERSION: u32;
     /// The columns of the CSV, with the names of the JSON's members.
     const COLUMNS: &'static [&'static str];
 
-    /// Its fields, one for each column.
+    /// Returns the fields, one for each column.
     fn fields(&self) -> Vec<String>;
 }
 
@@ -28,7 +30,7 @@ pub struct Unavailable<P> {
     /// The point.
     #[serde(flatten)]
     pub point: P,
-    /// What the system said.
+    /// The reason.
     pub reason: String,
 }
 
@@ -39,25 +41,25 @@ pub struct Report<S, L, P> {
     pub schema_version: u32,
     /// [`Line::BENCHMARK`].
     pub benchmark: String,
-    /// How it was measured.
+    /// The settings.
     pub settings: S,
-    /// On what.
+    /// The environment.
     pub environment: Value,
     /// The figures.
     pub points: Vec<L>,
-    /// What this machine or file system does not have.
+    /// The points that this machine or file system does not support.
     pub unavailable: Vec<Unavailable<P>>,
 }
 
 impl<S, L: Line, P> Report<S, L, P> {
-    /// One without points.
+    /// Creates a report without points.
     pub fn new(settings: S, environment: Value) -> Self {
         let (points, unavailable) = (Vec::new(), Vec::new());
         let (schema_version, benchmark) = (L::SCHEMA_VERSION, L::BENCHMARK.into());
         Self { schema_version, benchmark, settings, environment, points, unavailable }
     }
 
-    /// A header and a line per point.
+    /// Returns a CSV header and a line per point.
     pub fn csv(&self) -> String {
         let mut text = L::COLUMNS.join(",") + "\n";
         for line in &self.points {
@@ -70,20 +72,20 @@ impl<S, L: Line, P> Report<S, L, P> {
 }
 
 impl<S: Serialize, L: Serialize, P: Serialize> Report<S, L, P> {
-    /// As [`Report::parse`] reads it.
+    /// Returns the JSON that [`Report::parse`] reads.
     ///
     /// # Errors
-    /// None that a report of plain figures has.
+    /// Never fails for a report of plain figures.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 }
 
 impl<S: DeserializeOwned, L: Line + DeserializeOwned, P: DeserializeOwned> Report<S, L, P> {
-    /// Reads one.
+    /// Reads a report.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a description of the error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
         if value["benchmark"] != L::BENCHMARK {
@@ -97,12 +99,12 @@ impl<S: DeserializeOwned, L: Line + DeserializeOwned, P: DeserializeOwned> Repor
     }
 }
 
-/// A field of text.
+/// Quotes a text field.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-/// A field that may have nothing in it.
+/// Formats a field that may be empty.
 pub(crate) fn or_empty<T: ToString>(value: Option<T>) -> String {
     value.map_or(String::new(), |value| value.to_string())
 }

@@ -1,10 +1,11 @@
-//! The proleptic Gregorian calendar, both ways between a day's number since 1970-01-01 and its year, month, day.
+//! The proleptic Gregorian calendar, both ways between a day's number since 1970-01-01 and its
+//! year, month, day.
 //!
-//! Years start in March inside the arithmetic, so that the leap day is the last day of a year and the lengths of the
-//! months before it form a straight line: `(153 * month + 2) / 5` days precede month `month` (March = 0). Exact for all
-//! days this crate can meet.
+//! Years start in March inside the arithmetic, so that the leap day is the last day of a year. The
+//! lengths of the months before it form a straight line: `(153 * month + 2) / 5` days precede month
+//! `month` (March = 0). It is exact for all days that this crate uses.
 
-/// A day as people write it.
+/// A calendar date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Day {
     pub(super) year: i32,
@@ -19,7 +20,7 @@ const DAYS_PER_ERA: i32 = 146_097;
 const EPOCH: i32 = 719_468;
 
 impl Day {
-    /// The day `days` days after 1970-01-01.
+    /// Returns the day `days` days after 1970-01-01.
     pub(super) const fn from_epoch(days: i32) -> Self {
         let days = days + EPOCH;
         let era = days.div_euclid(DAYS_PER_ERA);
@@ -32,7 +33,7 @@ impl Day {
         Self { year, month, day: of_year - (153 * march_month + 2) / 5 + 1 }
     }
 
-    /// Days since 1970-01-01.
+    /// Returns the days since 1970-01-01.
     pub(super) const fn to_epoch(self) -> i32 {
         let year = if self.month <= 2 { self.year - 1 } else { self.year };
         let era = year.div_euclid(400);
@@ -43,7 +44,7 @@ impl Day {
         era * DAYS_PER_ERA + of_era - EPOCH
     }
 
-    /// The day as the integer `yyyymmdd`.
+    /// Returns the day as the integer `yyyymmdd`.
     pub(super) const fn yyyymmdd(self) -> i32 {
         self.year * 10_000 + self.month * 100 + self.day
     }

@@ -1,8 +1,9 @@
-//! A generator's tables straight into a database's segments, in parallel, in bounded memory.
+//! Loads a generator's tables directly into a database's segments, in parallel, in bounded memory.
 //!
-//! The unit of work is a run of chunks that makes one full segment. Worker threads claim units in order; each generates
-//! its chunks and feeds them to a writer of its own, so at most one segment per thread is in memory. A table becomes
-//! visible whole, in one commit, when its last unit is written.
+//! The unit of work is a run of chunks that makes one full segment. Worker threads claim units in
+//! order. Each generates its chunks and feeds them to a writer of its own, so at most one segment
+//! per thread is in memory. A table becomes visible as a whole, in one commit, when its last unit
+//! is written.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -19,14 +20,14 @@ use super::{CHUNK_ROWS, Error, Generator, Result, TableInfo};
 pub struct Loaded {
     /// The table.
     pub table: &'static str,
-    /// Its rows.
+    /// The number of its rows.
     pub rows: u64,
 }
 
 /// Loads one table, which must exist and have the generator's columns.
 ///
-/// `progress` is called from worker threads, after every batch. When `cancel` becomes true the load stops at the next
-/// batch with [`Error::Cancelled`], and the table stays as it was.
+/// `progress` is called from worker threads, after every batch. When `cancel` becomes true the load
+/// stops at the next batch with [`Error::Cancelled`], and the table stays as it was.
 pub fn load_table(
     generator: &dyn Generator,
     table: &TableInfo,
@@ -42,7 +43,8 @@ pub fn load_table(
         table,
         load: &load,
         chunks,
-        // Chunks hold about CHUNK_ROWS rows: a little under a segment's worth, so that none spills into a small one.
+        // Chunks hold about CHUNK_ROWS rows: slightly less than a segment's worth, so that none
+        // overflows into a small one.
         unit_chunks: (load.segment_rows() / (CHUNK_ROWS + CHUNK_ROWS / 64)).max(1),
         next_unit: AtomicU64::new(0),
         rows_done: AtomicU64::new(0),
@@ -83,7 +85,7 @@ impl Work<'_> {
                 return;
             }
             if let Err(error) = self.run_unit(unit, first..(first + self.unit_chunks).min(self.chunks)) {
-                // The first failure is the one to tell; the others may only be its consequences.
+                // The first failure is the one to report; the others may only be its consequences.
                 self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 return;
             }

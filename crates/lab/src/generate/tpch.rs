@@ -1,10 +1,11 @@
 //! TPC-H's eight tables, from `tpchgen`, whose rows are those of the TPC's own dbgen.
 //!
-//! A chunk is one of `tpchgen`'s parts: it skips each column's random stream ahead to the part's first row, so parts
-//! are independent, and together they are the table. lineitem is cut by orders, partsupp by parts.
+//! A chunk is one of `tpchgen`'s parts. It skips each column's random stream ahead to the part's
+//! first row, so parts are independent, and together they are the table. lineitem is split by
+//! orders, partsupp by parts.
 //!
-//! All text comes out of one pool of 300 MB, built (in about a second) when the first chunk is asked for and kept until
-//! the process ends.
+//! All text comes out of one pool of 300 MB, built (in about a second) when the first chunk is
+//! requested and kept until the process ends.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -22,7 +23,8 @@ use super::{Batches, CHUNK_ROWS, Cuts, Error, Generator, Result, TableInfo, chec
 const SCALE_MIN: f64 = 0.001;
 const SCALE_MAX: f64 = 100_000.0;
 
-/// Small enough for the rows that `tpchgen` lays out before it turns them into columns to stay in the cache.
+/// Small enough that the rows that `tpchgen` creates before it turns them into columns stay in the
+/// cache.
 const BATCH_ROWS: usize = 8_192;
 
 const TABLES: [Table; 8] = [
@@ -56,12 +58,12 @@ enum Table {
 }
 
 impl Tpch {
-    /// The benchmark at a scale factor from 0.001 to 100,000.
+    /// Creates the generator at a scale factor from 0.001 to 100,000.
     pub fn new(scale: f64) -> Result<Self> {
         Ok(Self { scale: checked_scale(scale, SCALE_MIN, SCALE_MAX)?, chunk_rows: CHUNK_ROWS })
     }
 
-    /// The same rows in chunks of about `rows` rows (at least 1).
+    /// Returns a generator of the same rows in chunks of about `rows` rows (at least 1).
     pub fn with_chunk_rows(self, rows: u64) -> Self {
         Self { chunk_rows: rows.max(1), ..self }
     }
@@ -127,7 +129,8 @@ impl Table {
         }
     }
 
-    /// What a table is cut into: its rows; partsupp the parts, lineitem the orders.
+    /// Returns the number of units a table is split into: its rows, or for partsupp the parts and
+    /// for lineitem the orders.
     fn units(self, scale: f64) -> u64 {
         let base = match self {
             Self::Region => return 5,
@@ -137,11 +140,11 @@ impl Table {
             Self::Customer => 150_000.0,
             Self::Orders | Self::Lineitem => 1_500_000.0,
         };
-        // Rounded down, as tpchgen does.
+        // Rounded down, as in tpchgen.
         (base * scale) as u64
     }
 
-    /// For lineitem the expectation of 1 to 7.
+    /// Returns the number of rows of a unit; for lineitem the expectation of 1 to 7.
     fn rows_per_unit(self) -> u64 {
         match self {
             Self::Partsupp | Self::Lineitem => 4,
@@ -149,7 +152,7 @@ impl Table {
         }
     }
 
-    /// Part `part` of `parts`, counted from 1.
+    /// Returns part `part` of `parts`, counted from 1.
     fn part(self, scale: f64, part: i32, parts: i32) -> Batches {
         match self {
             Self::Region => batches(RegionArrow::new(RegionGenerator::new(scale, part, parts))),

@@ -1,7 +1,8 @@
-//! String columns over few distinct values, without a byte copied per row.
+//! String columns over few distinct values, without copying bytes per row.
 //!
-//! The distinct strings lie once in a buffer that all batches share, each with its ready-made 16-byte view; a column is
-//! the views picked by code. Strings of up to 12 bytes live in the view itself, as Arrow lays down.
+//! A buffer that all batches share contains the distinct strings once, each with its prepared
+//! 16-byte view. A column is the views selected by code. As Arrow specifies, strings of up to 12
+//! bytes are in the view itself.
 
 use arrow::array::{ArrayRef, StringViewArray, make_view};
 use arrow::buffer::{Buffer, ScalarBuffer};
@@ -16,7 +17,7 @@ pub(super) struct ViewSet {
 }
 
 impl ViewSet {
-    /// A set of the given strings; the first has code 0.
+    /// Creates a set of the given strings; the first has code 0.
     pub(super) fn new<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> Self {
         let mut bytes = Vec::new();
         let mut views = Vec::new();
@@ -28,12 +29,12 @@ impl ViewSet {
         Self { views, buffers: [Buffer::from_vec(bytes)].into() }
     }
 
-    /// Number of distinct strings.
+    /// Returns the number of distinct strings.
     pub(super) fn len(&self) -> usize {
         self.views.len()
     }
 
-    /// The column that has, row by row, the strings with these codes.
+    /// Returns the column that has, row by row, the strings with these codes.
     pub(super) fn column<C: Copy + Into<usize>>(&self, codes: &[C]) -> Result<ArrayRef> {
         let views: Vec<u128> = codes.iter().map(|&code| self.views[code.into()]).collect();
         let array = StringViewArray::try_new(ScalarBuffer::from(views), Arc::clone(&self.buffers), None)?;

@@ -1,32 +1,36 @@
-//! What a transaction costs in flushes: every choice that the paper leaves open, by name.
+//! The cost of a transaction in flushes: every choice that the paper leaves open, by name.
 //!
-//! A flush is one cache line, or one 64-byte write-combining buffer, that the processor is made to write to persistent
-//! memory. Of one run, all of these are counted side by side, so that they differ in nothing else:
+//! A flush is one cache line, or one 64-byte write-combining buffer, that the processor is made to
+//! write to persistent memory. All of these are counted for the same run, so that they differ in
+//! nothing else:
 //!
-//! - [`UndoLog`]: before a line is changed its old content goes into a log. The data's own lines come on top.
-//! - [`RedoLog`]: new content goes into a log; the data's lines are written when the log is truncated, each once.
-//! - [`Commit`]: how optimized shadow paging makes the bitmaps of several pages change at once.
-//! - [`Metadata`]: which of its flushes for tables, and not for the workload's lines, are counted.
+//! - [`UndoLog`]: before a line is changed its old content goes into a log. The data's own lines
+//!   are added.
+//! - [`RedoLog`]: new content goes into a log; the data's lines are written when the log is
+//!   truncated, each once.
+//! - [`Commit`]: the method by which optimized shadow paging changes the bitmaps of several pages
+//!   atomically.
+//! - [`Metadata`]: the counted flushes for its tables, as opposed to the workload's lines.
 
 use serde::{Deserialize, Serialize};
 
 use super::machine::Counts;
 
-/// Bytes of a flush.
+/// The size of a flush, in bytes.
 pub const LINE_BYTES: u64 = 64;
 
-/// What a transaction has written.
+/// The writes of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Distinct lines.
+    /// The number of distinct lines.
     pub lines: u64,
-    /// Distinct 4 KiB pages, which is bitmaps.
+    /// The number of distinct 4 KiB pages, and so of bitmaps.
     pub pages: u64,
-    /// Distinct 8-byte words.
+    /// The number of distinct 8-byte words.
     pub words: u64,
 }
 
-/// How an undo log is written.
+/// The format of an undo log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UndoLog {
     /// Lines with their addresses (72 bytes), packed; a flush to commit and one to truncate.
@@ -39,7 +43,7 @@ pub enum UndoLog {
     D16,
     /// A flush for each word; one to commit.
     E,
-    /// A flush for each line, and nothing to commit.
+    /// A flush for each line, and none to commit.
     F,
 }
 
@@ -54,7 +58,7 @@ impl UndoLog {
         ("F", UndoLog::F),
     ];
 
-    /// What is written.
+    /// Returns a description.
     pub fn meaning(self) -> &'static str {
         match self {
             UndoLog::A => "72 B a line, packed, + commit + truncate",
@@ -66,7 +70,7 @@ impl UndoLog {
         }
     }
 
-    /// Flushes of the log for a transaction that wrote something.
+    /// Returns the flushes of the log for a transaction that wrote something.
     pub fn flushes(self, written: Written) -> u64 {
         match self {
             UndoLog::A => (72 * written.lines).div_ceil(LINE_BYTES) + 2,
@@ -79,7 +83,7 @@ impl UndoLog {
     }
 }
 
-/// How a redo log is written.
+/// The format of a redo log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RedoLog {
     /// A flush for each line and one to commit.
@@ -92,7 +96,7 @@ impl RedoLog {
     /// All, by name.
     pub const ALL: [(&'static str, RedoLog); 2] = [("redo-lines", RedoLog::Lines), ("redo-words", RedoLog::Words)];
 
-    /// What is written.
+    /// Returns a description.
     pub fn meaning(self) -> &'static str {
         match self {
             RedoLog::Lines => "a flush a line + commit; data once a log",
@@ -100,7 +104,7 @@ impl RedoLog {
         }
     }
 
-    /// Flushes of the log for a transaction that wrote something.
+    /// Returns the flushes of the log for a transaction that wrote something.
     pub fn flushes(self, written: Written) -> u64 {
         match self {
             RedoLog::Lines => written.lines + 1,
@@ -109,17 +113,20 @@ impl RedoLog {
     }
 }
 
-/// How bitmaps are committed.
+/// The commit method of bitmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Commit {
-    /// A journal record of 8 bytes and 16 for each page, packed; a single page is stored in place, which is one flush too.
+    /// A journal record of 8 bytes and 16 for each page, packed; a single page is stored in place,
+    /// which is one flush too.
     Packed,
     /// A journal record, and a flush, for each page.
     PerPage,
-    /// Journal records of up to three pages and one line each, as the store of this project writes them.
+    /// Journal records of up to three pages and one line each, as the store of this project writes
+    /// them.
     Lines,
-    /// No journal: the table of bitmaps is itself in shadow pages (super pages), 64 bytes to an entry.
+    /// No journal: the table of bitmaps is itself in shadow pages (super pages), 64 bytes to an
+    /// entry.
     SuperPage,
 }
 
@@ -132,7 +139,7 @@ impl Commit {
         ("super-page", Commit::SuperPage),
     ];
 
-    /// What is written.
+    /// Returns a description.
     pub fn meaning(self) -> &'static str {
         match self {
             Commit::Packed => "journal, 8 + 16 B a page, packed",
@@ -142,19 +149,21 @@ impl Commit {
         }
     }
 
-    /// Flushes for a transaction that wrote something. `super_pages` are those whose entries it changes.
+    /// Returns the flushes for a transaction that wrote something. `super_pages` is the number of
+    /// super pages whose entries it changes.
     pub fn flushes(self, written: Written, super_pages: u64) -> u64 {
         match self {
             Commit::Packed => (16 * written.pages + 8).div_ceil(LINE_BYTES),
             Commit::PerPage => written.pages,
             Commit::Lines => written.pages.div_ceil(3),
-            // Of several super pages the bitmaps have to change at once as well: a table of them, and its own bitmap.
+            // The bitmaps of several super pages have to change atomically as well: a table of
+            // them, and its own bitmap.
             Commit::SuperPage => written.pages + super_pages + u64::from(super_pages > 1),
         }
     }
 }
 
-/// Which flushes for tables are counted.
+/// The counted flushes for tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metadata {
@@ -162,13 +171,15 @@ pub enum Metadata {
     None,
     /// One for each page that is consolidated.
     One,
-    /// As the store of this project does it: a journal record for each page that is consolidated, a page-table entry if
-    /// it has moved; entries of the consistent-state table are written at checkpoints, each once.
+    /// As in the store of this project: a journal record for each page that is consolidated, and a
+    /// page-table entry if it has moved. Entries of the consistent-state table are written at
+    /// checkpoints, each once.
     Lazy,
-    /// Entries of the consistent-state table are made when a page is first written, removed when it is consolidated,
-    /// and their bitmaps updated after the journal of a transaction of several pages; a page-table entry if it has moved.
+    /// Entries of the consistent-state table are created when a page is first written, and removed
+    /// when it is consolidated. Their bitmaps are updated after the journal of a transaction of
+    /// several pages. A page-table entry is written if the page has moved.
     Eager,
-    /// As the paper's text has it: the same, with an entry for every page in the TLB, written or not.
+    /// As in the paper's text: the same, with an entry for every page in the TLB, written or not.
     Literal,
 }
 
@@ -182,7 +193,7 @@ impl Metadata {
         ("literal", Metadata::Literal),
     ];
 
-    /// What is counted.
+    /// Returns a description.
     pub fn meaning(self) -> &'static str {
         match self {
             Metadata::None => "not counted",
@@ -193,9 +204,9 @@ impl Metadata {
         }
     }
 
-    /// Flushes of a run.
+    /// Returns the flushes of a run.
     pub fn flushes(self, counts: &Counts, commit: Commit) -> u64 {
-        // A super page's entries hold the bitmaps: there is no second copy to bring up to date.
+        // A super page's entries hold the bitmaps: there is no second copy to update.
         let bitmaps = if commit == Commit::SuperPage { 0 } else { counts.bitmaps_in_place };
         match self {
             Metadata::None => 0,
@@ -207,49 +218,49 @@ impl Metadata {
     }
 }
 
-/// Which choices the figures are drawn of.
+/// The choices under which the figures are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounting {
-    /// Of the baseline.
+    /// The undo log of the baseline.
     pub undo: UndoLog,
-    /// Of optimized shadow paging.
+    /// The commits of optimized shadow paging.
     pub commit: Commit,
-    /// Of optimized shadow paging.
+    /// The metadata of optimized shadow paging.
     pub metadata: Metadata,
 }
 
 /// The choices under which the paper's claims hold for the two workloads that it gives figures for.
 pub const STATED: Accounting = Accounting { undo: UndoLog::B, commit: Commit::Packed, metadata: Metadata::None };
 
-/// Flushes by what they are for.
+/// Flushes by their purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flushes {
-    /// Lines that the workload wrote.
+    /// The lines that the workload wrote.
     pub data: f64,
-    /// What makes a transaction's bitmaps change at once.
+    /// The flushes that change a transaction's bitmaps atomically.
     pub journal: f64,
-    /// Lines copied because a page went out of use.
+    /// The lines copied because a page went out of use.
     pub consolidation: f64,
-    /// Tables.
+    /// The flushes of tables.
     pub metadata: f64,
 }
 
 impl Flushes {
-    /// All.
+    /// Returns the sum.
     pub fn total(&self) -> f64 {
         self.data + self.journal + self.consolidation + self.metadata
     }
 
-    /// By what they are for, in the order of [`Flushes::CLASSES`].
+    /// Returns the flushes by purpose, in the order of [`Flushes::CLASSES`].
     pub fn classes(&self) -> [f64; 4] {
         [self.data, self.journal, self.consolidation, self.metadata]
     }
 
-    /// Their names.
+    /// The names of the purposes.
     pub const CLASSES: [&'static str; 4] = ["data", "journal", "consolidation", "metadata"];
 }
 
-/// The name of one of `all`.
+/// Returns the name of one of `all`.
 pub fn name<T: PartialEq + Copy>(all: &[(&'static str, T)], one: T) -> &'static str {
     all.iter().find(|(_, known)| *known == one).map_or("", |(name, _)| name)
 }

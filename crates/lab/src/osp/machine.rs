@@ -1,22 +1,26 @@
-//! The machine: a TLB whose entries have two bitmaps, and logs beside it that are charged for the same stores.
+//! The machine: a TLB whose entries have two bitmaps, and logs that are charged for the same
+//! stores.
 //!
-//! **Optimized shadow paging.** A page of 4 KiB has 64 lines and two bitmaps of 64 bits. Larger TLB pages have as many
-//! pairs of bitmaps as they have 4 KiB, and are in use, and go out of use, as a whole.
+//! **Optimized shadow paging.** A page of 4 KiB has 64 lines and two bitmaps of 64 bits. A larger
+//! TLB page has a pair of bitmaps for each 4 KiB, and goes into and out of use as a whole.
 //!
-//! 1. The first store to a page while it is in use pairs it: it has two physical pages from now on, and `committed`, which
-//!    names the one with the last committed version of each line, is all zeroes.
+//! 1. The first store to a page while it is in use pairs it. From then on it has two physical
+//!    pages. Its bitmap `committed`, which names the one with the last committed version of each
+//!    line, is all zeroes.
 //! 2. Stores set bits in `updated`. At the end of the transaction `committed ^= updated`.
-//! 3. When a paired page leaves the last TLB, it is consolidated: the lines of the physical page that has fewer are copied
-//!    to the other, one flush each, and the pair is dissolved. If the second page is kept, the page has moved.
-//! 4. A page that leaves with lines of the open transaction cannot be consolidated before that ends, and is then, if it
-//!    is still out of use.
+//! 3. When a paired page leaves the last TLB, it is consolidated. The lines of the physical page
+//!    that has fewer are copied to the other, one flush each, and the pair is dissolved. If the
+//!    second page is kept, the page has moved.
+//! 4. A page that leaves with lines of the open transaction cannot be consolidated before the
+//!    transaction ends. It is consolidated then, if it is still out of use.
 //!
-//! **Logs.** A transaction is charged for every [`UndoLog`] and [`Commit`] by the lines, pages and words it has written.
-//! Those that defer part of the work ([`RedoLog`], checkpoints of the consistent-state table) fill a log of a given size,
-//! and when it is full every distinct line, or entry, that was written since is charged once, and one flush to truncate.
+//! **Logs.** A transaction is charged for every [`UndoLog`] and [`Commit`] by the lines, pages and
+//! words it has written. Logs that defer part of the work ([`RedoLog`], checkpoints of the
+//! consistent-state table) fill a log of a given size. When it is full, every distinct line or
+//! entry that was written since is charged once, and one flush to truncate.
 //!
-//! **Volatile references** (stack, locals) are so many for each operation. They go to one page, which takes an entry of
-//! the TLB, and none of them is flushed.
+//! **Volatile references** (stack, locals) are a fixed number for each operation. They go to one
+//! page, which takes an entry of the TLB, and none of them is flushed.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,78 +30,78 @@ use super::memory::{Memory, WORD_BYTES};
 use super::tlb::{Shape, Tlb};
 use crate::generate::random::mix;
 
-/// Bytes that have a bitmap: 64 lines.
+/// The number of bytes per bitmap: 64 lines.
 pub const BITMAP_BYTES: u64 = 64 * LINE_BYTES;
-/// The page of volatile references: no persistent page is there.
+/// The page of volatile references, at which there is no persistent page.
 const VOLATILE_PAGE: u64 = u64::MAX;
-/// Entries of a super page: 64 bytes each.
+/// The number of entries of a super page: 64 bytes each.
 const SUPER_PAGE_ENTRIES: u32 = 64;
 
 /// The machine's sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Levels of the TLB, from the nearest.
+    /// The levels of the TLB, from the nearest.
     pub levels: Vec<Shape>,
-    /// Bytes of a TLB page: a power of two, and a multiple of [`BITMAP_BYTES`].
+    /// The size of a TLB page in bytes: a power of two, and a multiple of [`BITMAP_BYTES`].
     pub page_bytes: u64,
-    /// Volatile references of an operation.
+    /// The number of volatile references of an operation.
     pub volatile_references: u64,
-    /// Bytes of a redo log, and of a journal between two checkpoints.
+    /// The size of a redo log, and of a journal between two checkpoints, in bytes.
     pub log_bytes: u64,
 }
 
-/// What was counted since [`Machine::reset`].
+/// The counters since [`Machine::reset`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations.
+    /// The number of operations.
     pub operations: u64,
-    /// Transactions that wrote something.
+    /// The number of transactions that wrote something.
     pub transactions: u64,
-    /// Loads and stores of persistent words.
+    /// The number of loads and stores of persistent words.
     pub persistent_references: u64,
-    /// Of volatile ones.
+    /// The number of references to volatile words.
     pub volatile_references: u64,
-    /// References that each level did not have the page of, from the nearest.
+    /// The number of references that missed each level, from the nearest.
     pub misses: Vec<u64>,
-    /// Persistent pages that came into the last level.
+    /// The number of persistent pages that came into the last level.
     pub fills: u64,
-    /// Persistent pages that left it.
+    /// The number of persistent pages that left it.
     pub evictions: u64,
-    /// Lines written, of all transactions.
+    /// The number of lines written, of all transactions.
     pub lines: u64,
-    /// Pages of 4 KiB written, of all transactions.
+    /// The number of pages of 4 KiB written, of all transactions.
     pub pages: u64,
-    /// Words written, of all transactions.
+    /// The number of words written, of all transactions.
     pub words: u64,
-    /// Flushes of each [`UndoLog`], without data.
+    /// The flushes of each [`UndoLog`], without data.
     pub undo: [u64; UndoLog::ALL.len()],
-    /// Flushes of each [`RedoLog`], data included, as it is written when the log is truncated.
+    /// The flushes of each [`RedoLog`], data included, as it is written when the log is truncated.
     pub redo: [u64; RedoLog::ALL.len()],
-    /// Flushes of each [`Commit`].
+    /// The flushes of each [`Commit`].
     pub commit: [u64; Commit::ALL.len()],
-    /// TLB pages that got a second physical page.
+    /// The number of TLB pages that got a second physical page.
     pub paired_pages: u64,
-    /// TLB pages that lost it.
+    /// The number of TLB pages that lost it.
     pub consolidated_pages: u64,
-    /// Lines copied for that.
+    /// The number of lines copied for that.
     pub consolidated_lines: u64,
-    /// Consolidated pages whose second physical page was kept.
+    /// The number of consolidated pages whose second physical page was kept.
     pub moved_pages: u64,
-    /// Pages that left the TLB in the middle of the transaction that wrote them.
+    /// The number of pages that left the TLB during the transaction that wrote them.
     pub postponed_pages: u64,
-    /// Bitmaps stored in place after the journal of a transaction of several pages.
+    /// The number of bitmaps stored in place after the journal of a transaction of several pages.
     pub bitmaps_in_place: u64,
-    /// Table entries and superblocks written at checkpoints.
+    /// The number of table entries and superblocks written at checkpoints.
     pub checkpointed: u64,
 }
 
 impl Counts {
-    /// Flushes of undo logging, data included.
+    /// Returns the flushes of undo logging, data included.
     pub fn undo_total(&self, log: UndoLog) -> u64 {
         self.lines + UndoLog::ALL.iter().zip(self.undo).find(|((_, one), _)| *one == log).map_or(0, |(_, count)| count)
     }
 
-    /// Flushes of optimized shadow paging, by what they are for.
+    /// Returns the flushes of optimized shadow paging, by purpose.
     pub fn osp(&self, commit: Commit, metadata: Metadata) -> Flushes {
         let journal = Commit::ALL.iter().zip(self.commit).find(|((_, one), _)| *one == commit);
         Flushes {
@@ -108,7 +112,7 @@ impl Counts {
         }
     }
 
-    /// The share of all references that a level did not have the page of.
+    /// Returns the share of all references that missed a level.
     pub fn miss_ratio(&self, level: usize) -> f64 {
         let all = self.persistent_references + self.volatile_references;
         self.misses.get(level).map_or(0.0, |misses| *misses as f64 / all.max(1) as f64)
@@ -120,20 +124,21 @@ impl Counts {
 struct Open {
     page: u64,
     updated: u64,
-    /// For each line the words that were stored to.
+    /// The stored words of each line.
     words: [u8; 64],
 }
 
 /// A TLB page that has two physical pages.
 #[derive(Clone, Debug, Default)]
 struct Paired {
-    /// Where its entry is in the consistent-state table.
+    /// The index of its entry in the consistent-state table.
     entry: u32,
-    /// Pages of 4 KiB in it that were written, with `committed`.
+    /// The written pages of 4 KiB in it, with `committed`.
     bitmaps: Vec<(u64, u64)>,
 }
 
-/// The machine. Told of references as a [`Memory`], of operations and transactions by its own methods.
+/// The machine. It receives references as a [`Memory`], and operations and transactions by its own
+/// methods.
 #[derive(Clone, Debug)]
 pub struct Machine {
     config: Config,
@@ -142,10 +147,10 @@ pub struct Machine {
     last: Option<u64>,
     open: Vec<Open>,
     paired: HashMap<u64, Paired, Mixed>,
-    /// Entries of the consistent-state table that are free below `entries`.
+    /// The free entries of the consistent-state table below `entries`.
     free: Vec<u32>,
     entries: u32,
-    /// TLB pages that left with lines of the open transaction.
+    /// The TLB pages that left with lines of the open transaction.
     left: Vec<u64>,
     redo: [Deferred; RedoLog::ALL.len()],
     checkpoint: Deferred,
@@ -153,7 +158,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One with nothing in use.
+    /// Creates a machine with no pages in use.
     pub fn new(config: Config) -> Self {
         let counts = Counts { misses: vec![0; config.levels.len()], ..Counts::default() };
         Self {
@@ -171,17 +176,17 @@ impl Machine {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Counts from nothing on; pages in use and logs stay as they are.
+    /// Resets the counters; pages in use and logs stay as they are.
     pub fn reset(&mut self) {
         self.counts = Counts { misses: vec![0; self.config.levels.len()], ..Counts::default() };
     }
 
-    /// The volatile references of an operation that begins.
+    /// Performs the volatile references of an operation that begins.
     pub fn operation(&mut self) {
         self.counts.operations += 1;
         if self.config.volatile_references > 0 {
@@ -190,7 +195,7 @@ impl Machine {
         }
     }
 
-    /// The end of a transaction.
+    /// Ends a transaction.
     pub fn commit(&mut self) {
         let open = std::mem::take(&mut self.open);
         if !open.is_empty() {
@@ -214,7 +219,7 @@ impl Machine {
         self.open.clear();
     }
 
-    /// The flushes of a transaction.
+    /// Charges the flushes of a transaction.
     fn charge(&mut self, open: &[Open]) {
         let written = Written {
             lines: open.iter().map(|one| u64::from(one.updated.count_ones())).sum(),
@@ -276,7 +281,7 @@ impl Machine {
         }
     }
 
-    /// A page that is out of use, and has no line of an open transaction.
+    /// Consolidates a page that is out of use, and has no line of an open transaction.
     fn consolidate(&mut self, page: u64) {
         let Some(paired) = self.paired.remove(&page) else {
             return;
@@ -292,7 +297,7 @@ impl Machine {
         self.counts.checkpointed += self.checkpoint.add(1, [page].into_iter(), self.config.log_bytes);
     }
 
-    /// Pages of the TLB that a run of words lies in are touched, once each.
+    /// Touches the TLB pages of a run of words, once each.
     fn refer(&mut self, address: u64, words: u64) {
         self.counts.persistent_references += words;
         let last = (address + (words * WORD_BYTES).max(1) - 1) / self.config.page_bytes;
@@ -301,7 +306,7 @@ impl Machine {
         }
     }
 
-    /// A store into one line.
+    /// Records a store into one line.
     fn update(&mut self, line: u64, words: u8) {
         let (page, line) = (line / 64, (line % 64) as usize);
         let place = self.open.iter().rposition(|one| one.page == page).unwrap_or_else(|| {
@@ -343,7 +348,7 @@ impl Memory for Machine {
     }
 }
 
-/// The numbers of a page's lines.
+/// Returns the numbers of a page's lines.
 fn lines(page: u64, mut bits: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         (bits != 0).then(|| {
@@ -362,7 +367,8 @@ struct Deferred {
 }
 
 impl Deferred {
-    /// Flushes of a log, and what is to be written for them later. Returns the flushes of what is written now.
+    /// Adds flushes to a log, with the targets to write later. Returns the number of flushes
+    /// performed now.
     fn add(&mut self, flushes: u64, targets: impl Iterator<Item = u64>, log_bytes: u64) -> u64 {
         self.pending.extend(targets);
         self.log_bytes += flushes * LINE_BYTES;
@@ -376,7 +382,7 @@ impl Deferred {
     }
 }
 
-/// Hashes page and line numbers.
+/// The hasher of page and line numbers.
 type Mixed = BuildHasherDefault<Mixer>;
 
 /// One round of SplitMix64's permutation.
@@ -416,8 +422,8 @@ mod tests {
         machine.counts().osp(commit, metadata).classes().map(|count| count as u64)
     }
 
-    /// Two pages in use, three pages written: the first leaves as the third comes, and the second as the first comes
-    /// again.
+    /// Two pages in use, three pages written: the first leaves as the third comes, and the second
+    /// as the first comes again.
     #[test]
     fn a_script_of_four_transactions() {
         let mut machine = machine(2, PAGE);
@@ -425,14 +431,16 @@ mod tests {
         machine.store(0, 2);
         machine.store(64, 1);
         machine.commit();
-        // Transaction 2: one line of page 1, another of page 2. The latter evicts page 0: two lines are copied.
+        // Transaction 2: one line of page 1, another of page 2. The latter evicts page 0: two lines
+        // are copied.
         machine.store(PAGE, 1);
         machine.store(2 * PAGE, 1);
         machine.commit();
         // Transaction 3: page 0 again; page 1 leaves, one line is copied.
         machine.store(0, 1);
         machine.commit();
-        // Transaction 4: the same line of page 0 again. Its bit is 0 again: nothing to copy, whenever it leaves.
+        // Transaction 4: the same line of page 0 again. Its bit is 0 again: there is nothing to
+        // copy when it leaves.
         machine.store(0, 1);
         machine.commit();
         // Reads of two other pages evict both: page 2 has one line to copy, page 0 none.
@@ -448,7 +456,8 @@ mod tests {
         assert_eq!(counts.undo_total(UndoLog::D16), 6 + 4 * 2);
         assert_eq!(flushes(&machine, Commit::Packed, Metadata::None), [6, 4, 4, 0]);
         assert_eq!(flushes(&machine, Commit::PerPage, Metadata::One), [6, 5, 4, 4]);
-        // Four pairs made and dissolved, two bitmaps after the only journal of two pages, none moved.
+        // Four pairs created and dissolved, two bitmaps after the only journal of two pages, none
+        // moved.
         assert_eq!(flushes(&machine, Commit::Packed, Metadata::Eager), [6, 4, 4, 10]);
         // Six pages came into the TLB (0, 1, 2, 0, 8, 9) and four left it.
         assert_eq!(flushes(&machine, Commit::Packed, Metadata::Literal), [6, 4, 4, 12]);
@@ -501,8 +510,8 @@ mod tests {
             machine.store(0, 1);
             machine.commit();
         }
-        // Lines: two flushes each; full after the second and the fourth: one line and the truncation each time.
-        // Words: 32 bytes, one flush each; full after the fourth.
+        // Lines: two flushes each; full after the second and the fourth: one line and the
+        // truncation each time. Words: 32 bytes, one flush each; full after the fourth.
         assert_eq!(machine.counts().redo, [8 + 2 * 2, 4 + 2]);
         assert_eq!(machine.counts().checkpointed, 2);
     }
@@ -518,7 +527,8 @@ mod tests {
         }
         let counts = machine.counts();
         assert_eq!((counts.operations, counts.volatile_references, counts.persistent_references), (4, 200, 4));
-        // Two entries, three pages in turn: the volatile one is used again and again, the others push each other out.
+        // Two entries, three pages in turn: the volatile one is used repeatedly, the others evict
+        // each other.
         assert_eq!((counts.misses[0], counts.fills, counts.evictions, counts.lines), (5, 4, 3, 4));
         assert!((counts.miss_ratio(0) - 5.0 / 204.0).abs() < 1e-12);
     }

@@ -1,21 +1,22 @@
-//! What data structures say about their references, in a persistent address space that need not exist.
+//! The interface by which data structures report their references, in a persistent address space
+//! that need not exist.
 //!
-//! A structure keeps what it needs to know (keys, links) in ordinary memory, as small as it likes, and says for each load
-//! and store where it would be in persistent memory. Stores of what is there already are left out, as a careful author
-//! would: they would make lines dirty that have not changed.
+//! A structure keeps its necessary data (keys, links) in ordinary memory, as compactly as it likes,
+//! and reports the address of each load and store in persistent memory. Stores that change nothing
+//! are omitted, as in carefully written code: they would make unchanged lines dirty.
 
-/// Bytes of a word: elements, keys, values and pointers are that long.
+/// The size of a word in bytes: elements, keys, values and pointers are that long.
 pub const WORD_BYTES: u64 = 8;
 
-/// Told of references. Addresses are multiples of [`WORD_BYTES`].
+/// A receiver of references. Addresses are multiples of [`WORD_BYTES`].
 pub trait Memory {
-    /// Loads of so many words from an address on.
+    /// Reports loads of `words` words from an address on.
     fn load(&mut self, address: u64, words: u64);
-    /// Stores of so many words from an address on.
+    /// Reports stores of `words` words from an address on.
     fn store(&mut self, address: u64, words: u64);
 }
 
-/// Nobody is told: for filling a structure before anything is counted.
+/// Ignores references, for filling a structure before anything is counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold;
 

@@ -1,12 +1,15 @@
-//! The simulator of optimized shadow paging: flushes of transactions over data structures in persistent memory, against
-//! undo and redo logging (Ni, Zhao, Bittman, Miller: "Reducing NVM Writes with Optimized Shadow Paging", 2018).
+//! The simulator of optimized shadow paging: flushes of transactions over data structures in
+//! persistent memory, against undo and redo logging (Ni, Zhao, Bittman, Miller: "Reducing NVM
+//! Writes with Optimized Shadow Paging", 2018).
 //!
 //! 1. A structure of the workload is filled. Nothing is counted.
-//! 2. Operations run on it, each told to a [`machine`] that has a TLB, pages in pairs, and logs, and
-//!    ends a transaction after each operation or several. The first ones warm the TLB up; then counting begins.
-//! 3. One run is charged under every accounting at once ([`accounting`]): those differ in nothing but what they count.
+//! 2. Operations run on it, each reported to a [`machine`] that has a TLB, pages in pairs, and
+//!    logs. A transaction ends after each operation or several. The first ones warm the TLB up;
+//!    then counting begins.
+//! 3. One run is charged under every accounting at once ([`accounting`]): those differ in nothing
+//!    but their counts.
 //!
-//! Runs of the same options give the same figures: everything random has the seed.
+//! Runs of the same options give the same figures: everything random uses the seed.
 
 pub mod accounting;
 pub mod machine;
@@ -35,10 +38,10 @@ use structure::hash_table::{self, HashTable};
 use structure::red_black::{self, RedBlackTree};
 use structure::{Filling, Layout};
 
-/// Operations between two looks at whether to go on.
+/// The number of operations between two checks of `cancel`.
 const STRIDE: u64 = 1 << 14;
 
-/// What is worked on.
+/// The data structure of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Structure {
     /// Swaps in an array.
@@ -56,7 +59,7 @@ pub enum Structure {
 }
 
 impl Structure {
-    /// All, by the names that the command line has for them.
+    /// All, by their names on the command line.
     pub const ALL: [(&'static str, Structure); 4] = [
         ("sps", Structure::Array),
         ("ht", Structure::HashTable),
@@ -64,7 +67,7 @@ impl Structure {
         ("bt", Structure::BTree),
     ];
 
-    /// The paper's name.
+    /// Returns the paper's name.
     pub fn name(self) -> &'static str {
         match self {
             Structure::Array => "SPS",
@@ -74,7 +77,7 @@ impl Structure {
         }
     }
 
-    /// Keys that it is filled with: as many as make the footprint, about.
+    /// Returns the number of keys that it is filled with, which yields approximately the footprint.
     pub fn keys(self, options: &Options) -> u32 {
         let bytes = options.footprint_bytes.min(MAX_FOOTPRINT_BYTES);
         let keys = match self {
@@ -88,18 +91,18 @@ impl Structure {
     }
 }
 
-/// A run.
+/// A case of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What is worked on.
+    /// The data structure.
     pub structure: Structure,
-    /// Which keys.
+    /// The distribution of keys.
     #[serde(flatten)]
     pub keys: Distribution,
 }
 
 impl Case {
-    /// The paper's name for it: `HT-zipf`.
+    /// Returns the paper's name for it: `HT-zipf`.
     pub fn name(&self) -> String {
         match (self.structure, self.keys) {
             (Structure::Array, _) => "SPS".into(),
@@ -108,7 +111,7 @@ impl Case {
         }
     }
 
-    /// The distribution of its keys: `zipf 1.5 plain`.
+    /// Returns the distribution of its keys: `zipf 1.5 plain`.
     pub fn distribution(&self) -> String {
         match self.keys {
             Distribution::Uniform => "uniform".into(),
@@ -118,13 +121,13 @@ impl Case {
         }
     }
 
-    /// Whether some keys come up more often than others.
+    /// Returns true if some keys are more frequent than others.
     pub fn is_zipf(&self) -> bool {
         self.keys != Distribution::Uniform
     }
 
-    /// All of these structures: with uniform keys, and with every exponent in every order. Swaps are uniform, as in the
-    /// paper.
+    /// Returns all cases of these structures: with uniform keys, and with every exponent in every
+    /// order. Swaps are uniform, as in the paper.
     pub fn all(structures: &[Structure], exponents: &[f64], orders: &[Order]) -> Vec<Case> {
         let mut cases = Vec::new();
         for structure in structures {
@@ -139,49 +142,50 @@ impl Case {
     }
 }
 
-/// How cases are run.
+/// The options of cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The machine.
     pub machine: Config,
-    /// Bytes of persistent memory that a structure has when it is filled, about; no more than [`MAX_FOOTPRINT_BYTES`].
+    /// The approximate persistent memory of a filled structure, in bytes; no more than
+    /// [`MAX_FOOTPRINT_BYTES`].
     pub footprint_bytes: u64,
-    /// Bytes of a node of the B-tree: see [`BTree::fill`].
+    /// The size of a node of the B-tree in bytes: see [`BTree::fill`].
     pub b_tree_node_bytes: u64,
-    /// Where elements lie.
+    /// The layout of elements.
     pub layout: Layout,
-    /// Operations that are not counted.
+    /// The number of uncounted operations.
     pub warm_up: u64,
-    /// Operations that are.
+    /// The number of counted operations.
     pub operations: u64,
-    /// Operations of a transaction.
+    /// The number of operations of a transaction.
     pub transaction_operations: u64,
-    /// Of everything random.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Cases at a time.
+    /// The number of concurrent cases.
     pub threads: usize,
 }
 
 /// Keys have 31 bits, and a B-tree has one for each 23 bytes or so.
 pub const MAX_FOOTPRINT_BYTES: u64 = 32 << 30;
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The case.
     pub case: Case,
-    /// Bytes of persistent memory at the end.
+    /// The persistent memory at the end, in bytes.
     pub footprint_bytes: u64,
-    /// What was counted.
+    /// The counters.
     pub counts: Counts,
 }
 
-/// The run was ended from outside.
+/// The run was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the simulation was cancelled")]
 pub struct Cancelled;
 
-/// A structure with its keys, as all cases of it begin.
+/// A structure with its keys, the initial state of all its cases.
 #[derive(Clone, Debug)]
 enum Filled {
     Array(Array),
@@ -226,10 +230,10 @@ impl Filled {
     }
 }
 
-/// Runs cases, several at a time, and hands each over as it is done, in any order.
+/// Runs cases, several concurrently, and reports each as it completes, in any order.
 ///
 /// # Errors
-/// If `cancel` is set before all are done.
+/// Fails if `cancel` is set before all are done.
 pub fn run(
     cases: &[Case],
     options: &Options,
@@ -258,7 +262,7 @@ pub fn run(
         thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let own = work();
-            // A thread that panicked takes this one with it.
+            // A panic of a thread propagates to this one.
             others
                 .into_iter()
                 .map(|other| other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
@@ -275,7 +279,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn simulate(case: Case, mut filled: Filled, options: &Options, cancel: &AtomicBool) -> Result<Ran, Cancelled> {
     let mut machine = Machine::new(options.machine.clone());
-    // Twice as many as are there: half of the operations insert.
+    // Twice as many keys as the structure has, so that half of the operations insert.
     let mut keys = Keys::new(case.keys, 2 * u64::from(case.structure.keys(options)), options.seed ^ 3);
     let mut random = Random::new(options.seed ^ 4);
     for operation in 0..options.warm_up + options.operations {

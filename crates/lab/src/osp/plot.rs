@@ -1,8 +1,8 @@
-//! The paper's figures in one SVG file, a panel for each Zipf distribution, with lines across bars where the paper gives a
-//! number:
+//! The paper's figures in one SVG file, a panel for each Zipf distribution. Lines across bars show
+//! the numbers that the paper gives:
 //!
-//! - Figure 4a: flushes of undo logging by those of optimized shadow paging.
-//! - Figure 4b: what the latter are for.
+//! - Figure 4a: the ratio of the flushes of undo logging to those of optimized shadow paging.
+//! - Figure 4b: the purposes of the latter.
 //! - Table 1: misses of the TLB.
 //! - The same ratio under every accounting, a panel for each workload.
 
@@ -11,7 +11,7 @@ use super::paper;
 use super::report::{Group, Report, Simulated, accounting_name, groups};
 use crate::bench::chart::{Bars, Canvas, Marks, Panel};
 
-/// The file.
+/// Returns the SVG file.
 pub fn svg(report: &Report) -> String {
     let mut canvas = Canvas::default();
     let groups = groups(&report.points);
@@ -20,7 +20,7 @@ pub fn svg(report: &Report) -> String {
     canvas.figure(&format!("Figure 4a: flushes of undo logging by those of OSP ({counted})"), 2, &panels(ratios));
     canvas.figure(&format!("Figure 4b: what flushes of OSP are for ({counted})"), 2, &panels(breakdown));
     canvas.figure("Table 1: misses of the nearest TLB", 2, &panels(misses));
-    // Of the steepest distribution: where there is most to tell apart.
+    // Only the steepest distribution, which shows the largest differences.
     if let Some(group) = groups.last() {
         let logs: Vec<Panel> = group.bars.iter().map(|bar| logs(bar)).collect();
         canvas.figure("Flushes of every log by those of OSP", 2, &logs);
@@ -73,7 +73,7 @@ fn commits(bar: &Simulated) -> Panel {
     panel(title(bar), "undo / OSP", &["undo / OSP"], bars.collect(), even(Commit::ALL.len() * Metadata::ALL.len()))
 }
 
-/// Where both take as many.
+/// Returns the marks at which both take the same number.
 fn even(bars: usize) -> Option<(&'static str, Vec<Option<f64>>)> {
     Some(("as many", vec![Some(1.0); bars]))
 }

@@ -1,10 +1,12 @@
 //! Random numbers, and keys drawn by them.
 //!
-//! - Zipf's law: rank `k` of `n` comes up in proportion to `k^-s`, drawn by rejection-inversion (Hörmann, Derflinger:
-//!   "Rejection-inversion to generate variates from monotone discrete distributions", 1996), which is exact for every
-//!   exponent `s > 0`. The generator of YCSB, by Gray and others, holds for `s < 1` alone.
-//! - *Plain*: the rank is the key, so that keys that come up often are neighbours. *Scrambled*: the key is a hash of the
-//!   rank, modulo the keys, as in YCSB: neighbours have nothing to do with each other, and ranks may share a key.
+//! - Zipf's law: rank `k` of `n` has a probability proportional to `k^-s`. Ranks are drawn by
+//!   rejection-inversion (Hörmann, Derflinger: "Rejection-inversion to generate variates from
+//!   monotone discrete distributions", 1996), which is exact for every exponent `s > 0`. The
+//!   generator of YCSB, by Gray and others, holds for `s < 1` alone.
+//! - *Plain*: the rank is the key, so that frequent keys are neighbours. *Scrambled*: the key is a
+//!   hash of the rank, modulo the keys, as in YCSB. Neighbours are unrelated then, and ranks may
+//!   share a key.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,28 +17,28 @@ use crate::generate::random::{GOLDEN, mix};
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_add(GOLDEN)))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
-    /// A number in `0..n`; `n` must not be 0.
+    /// Returns a number in `0..n`; `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number in `0.0..1.0`.
+    /// Returns a number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts numbers into random order (Fisher and Yates).
+    /// Shuffles numbers (Fisher and Yates).
     pub fn shuffle(&mut self, all: &mut [u32]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.below(last as u64 + 1) as usize);
@@ -44,7 +46,7 @@ impl Random {
     }
 }
 
-/// Where keys of a Zipf distribution lie.
+/// The mapping of ranks to keys of a Zipf distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -59,22 +61,22 @@ impl Order {
     pub const ALL: [(&'static str, Order); 2] = [("plain", Order::Plain), ("scrambled", Order::Scrambled)];
 }
 
-/// Which keys come up how often.
+/// The distribution of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "distribution")]
 pub enum Distribution {
-    /// All alike.
+    /// All equally likely.
     Uniform,
     /// By Zipf's law.
     Zipf {
-        /// How steeply.
+        /// The exponent.
         exponent: f64,
-        /// Where.
+        /// The mapping of ranks to keys.
         order: Order,
     },
 }
 
-/// Draws keys.
+/// A generator of keys.
 #[derive(Clone, Debug)]
 pub struct Keys {
     random: Random,
@@ -83,7 +85,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of `0..count`; `count` must not be 0.
+    /// Draws from `0..count`; `count` must not be 0.
     pub fn new(distribution: Distribution, count: u64, seed: u64) -> Self {
         let zipf = match distribution {
             Distribution::Uniform => None,
@@ -92,7 +94,7 @@ impl Keys {
         Self { random: Random::new(seed), count, zipf }
     }
 
-    /// The next one.
+    /// Returns the next key.
     pub fn draw(&mut self) -> u64 {
         match &self.zipf {
             None => self.random.below(self.count),
@@ -107,15 +109,15 @@ impl Keys {
     }
 }
 
-/// Ranks from 1.
+/// A generator of Zipf ranks, from 1.
 #[derive(Clone, Debug)]
 struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral of the hat at the ends of what it is drawn from.
+    /// The integral of the hat at the ends of its range.
     first: f64,
     last: f64,
-    /// Ranks this near their variate are taken without a look.
+    /// Ranks this close to their variate are accepted without a test.
     near: f64,
 }
 
@@ -132,7 +134,8 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Of the weight from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, or the logarithm where `s` is 1.
+    /// Returns the integral of the weight from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, or the logarithm
+    /// if `s` is 1.
     fn integral(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.exponent);
         if (power * log).abs() < 1e-8 { log * (1.0 + power * log / 2.0) } else { (power * log).exp_m1() / power }

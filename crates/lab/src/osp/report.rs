@@ -1,4 +1,5 @@
-//! What a report has of each case: means per transaction, under every accounting, beside the paper's figures.
+//! The report's record of each case: means per transaction, under every accounting, beside the
+//! paper's figures.
 
 use std::collections::BTreeMap;
 
@@ -14,39 +15,39 @@ use crate::bench::report::{self, Line, or_empty, quoted};
 /// A whole run. No case is ever missing.
 pub type Report = report::Report<Settings, Simulated, Case>;
 
-/// How it was simulated: nothing that has an influence on the figures is left out.
+/// The settings of the simulation: all parameters that influence the figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Levels of the TLB, from the nearest.
+    /// The levels of the TLB, from the nearest.
     pub tlb_levels: Vec<Shape>,
-    /// Bytes of a TLB page.
+    /// The size of a TLB page, in bytes.
     pub page_bytes: u64,
-    /// Volatile references of an operation.
+    /// The number of volatile references of an operation.
     pub volatile_references: u64,
-    /// Bytes of a redo log, and of a journal between checkpoints.
+    /// The size of a redo log, and of a journal between checkpoints, in bytes.
     pub log_bytes: u64,
-    /// Bytes of persistent memory asked for.
+    /// The requested persistent memory, in bytes.
     pub footprint_bytes: u64,
-    /// Bytes of a node of the B-tree.
+    /// The size of a node of the B-tree, in bytes.
     pub b_tree_node_bytes: u64,
-    /// Where elements lie.
+    /// The layout of elements.
     pub layout: Layout,
-    /// Operations before the counted ones.
+    /// The number of operations before the counted ones.
     pub warm_up_operations: u64,
-    /// Counted operations.
+    /// The number of counted operations.
     pub operations: u64,
-    /// Operations of a transaction.
+    /// The number of operations of a transaction.
     pub transaction_operations: u64,
-    /// Of everything random.
+    /// The seed of everything random.
     pub seed: u64,
-    /// What flushes and ratios of the points are counted by.
+    /// The accounting of the flushes and ratios of the points.
     pub accounting: Accounting,
-    /// What every name means: logs, commits, metadata.
+    /// The descriptions of all names: logs, commits, metadata.
     pub meanings: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Of a run.
+    /// Creates the settings of a run.
     pub fn new(options: &Options, accounting: Accounting) -> Self {
         let undo = UndoLog::ALL.map(|(name, one)| (name, one.meaning()));
         let redo = RedoLog::ALL.map(|(name, one)| (name, one.meaning()));
@@ -71,52 +72,54 @@ impl Settings {
     }
 }
 
-/// A case. Everything `_per_transaction` is a mean.
+/// A simulated case. Each `_per_transaction` member is a mean.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Simulated {
     /// The paper's name.
     pub name: String,
-    /// What it is.
+    /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// Bytes of persistent memory.
+    /// The persistent memory, in bytes.
     pub footprint_bytes: u64,
-    /// Transactions that wrote something.
+    /// The number of transactions that wrote something.
     pub transactions: u64,
-    /// Distinct lines written.
+    /// The number of distinct lines written.
     pub lines_per_transaction: f64,
-    /// Distinct pages of 4 KiB written.
+    /// The number of distinct pages of 4 KiB written.
     pub pages_per_transaction: f64,
-    /// Distinct words written.
+    /// The number of distinct words written.
     pub words_per_transaction: f64,
-    /// Loads and stores of persistent words by operation.
+    /// The number of loads and stores of persistent words by operation.
     pub references_per_operation: f64,
-    /// Of each level, by all references.
+    /// The misses of each level, by all references.
     pub tlb_miss_ratios: Vec<f64>,
-    /// Table 1.
+    /// The miss ratio in Table 1.
     pub paper_tlb_miss_ratio: f64,
-    /// Volatile references of an operation that would make the nearest level's ratio the paper's, if any number would.
+    /// The number of volatile references of an operation that would yield the paper's ratio in the
+    /// nearest level, if any number would.
     pub volatile_references_for_paper: Option<f64>,
-    /// TLB pages whose pair was dissolved.
+    /// The number of TLB pages whose pair was dissolved.
     pub consolidated_pages_per_transaction: f64,
-    /// Pages that went out of use within the transaction that wrote them.
+    /// The number of pages that went out of use within the transaction that wrote them.
     pub postponed_pages: u64,
-    /// Of optimized shadow paging, under the accounting of the settings.
+    /// The flushes of optimized shadow paging, under the accounting of the settings.
     pub flushes_per_transaction: Flushes,
-    /// Of undo logging, under the accounting of the settings.
+    /// The flushes of undo logging, under the accounting of the settings.
     pub undo_flushes_per_transaction: f64,
-    /// The latter by the former.
+    /// The ratio of the latter to the former.
     pub ratio: f64,
-    /// Figure 4a, where the text gives a number.
+    /// The ratio in Figure 4a, if the text gives a number.
     pub paper_ratio: Option<f64>,
-    /// Flushes of every log, data included.
+    /// The flushes of every log, data included.
     pub log_flushes_per_transaction: BTreeMap<String, f64>,
-    /// Flushes of every kind of commit (`packed`) with every way to count metadata (`none`): `packed/none`.
+    /// The flushes of every kind of commit (`packed`) with every way to count metadata (`none`):
+    /// `packed/none`.
     pub osp_flushes_per_transaction: BTreeMap<String, f64>,
 }
 
 impl Simulated {
-    /// Of a run.
+    /// Creates the record of a run.
     pub fn new(ran: &Ran, accounting: Accounting) -> Self {
         let (case, counts) = (ran.case, &ran.counts);
         let each = |count: u64| count as f64 / counts.transactions.max(1) as f64;
@@ -166,14 +169,16 @@ impl Simulated {
         }
     }
 
-    /// Flushes of a log by those of optimized shadow paging under the accounting of the settings.
+    /// Returns the ratio of a log's flushes to those of optimized shadow paging under the
+    /// accounting of the settings.
     pub fn ratio_of_log(&self, log: &str) -> f64 {
         self.log_flushes_per_transaction
             .get(log)
             .map_or(f64::NAN, |flushes| flushes / self.flushes_per_transaction.total())
     }
 
-    /// Flushes of the undo log of the settings by those of optimized shadow paging under another accounting.
+    /// Returns the ratio of the flushes of the settings' undo log to those of optimized shadow
+    /// paging under another accounting.
     pub fn ratio_of_osp(&self, commit: &str, metadata: &str) -> f64 {
         let flushes = self.osp_flushes_per_transaction.get(&osp_name(commit, metadata));
         flushes.map_or(f64::NAN, |flushes| self.undo_flushes_per_transaction / flushes)
@@ -184,23 +189,24 @@ fn osp_name(commit: &str, metadata: &str) -> String {
     format!("{commit}/{metadata}")
 }
 
-/// The bars of one of the paper's figures: all cases with uniform keys, and those of one Zipf distribution.
+/// The bars of one of the paper's figures: all cases with uniform keys, and those of one Zipf
+/// distribution.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
     /// The distribution: `zipf 1.5 plain`; `uniform` alone if there is no other.
     pub name: String,
-    /// In the paper's order.
+    /// The bars, in the paper's order.
     pub bars: Vec<&'a Simulated>,
 }
 
 impl Group<'_> {
-    /// The mean of the ratios, if all seven bars are there.
+    /// Returns the mean of the ratios, if all seven bars exist.
     pub fn mean_ratio(&self) -> Option<f64> {
         (self.bars.len() == 7).then(|| self.bars.iter().map(|bar| bar.ratio).sum::<f64>() / 7.0)
     }
 }
 
-/// The figures' bars, by the distribution of the keys that are not uniform.
+/// Returns the figures' bars, by the distribution of the keys that are not uniform.
 pub fn groups(points: &[Simulated]) -> Vec<Group<'_>> {
     let mut distributions: Vec<Distribution> = Vec::new();
     for point in points.iter().filter(|point| point.case.is_zipf()) {
@@ -267,7 +273,7 @@ const COLUMNS: [&str; 16] = [
     "paper_ratio",
 ];
 
-/// The name of an accounting: `undo B, commit packed, metadata none`.
+/// Returns the name of an accounting: `undo B, commit packed, metadata none`.
 pub fn accounting_name(accounting: &Accounting) -> String {
     format!(
         "undo {}, commit {}, metadata {}",
@@ -289,7 +295,7 @@ pub(super) mod tests {
     use super::super::{Structure, run, tests::options};
     use super::*;
 
-    /// A small run of everything.
+    /// Returns a small run of everything.
     pub fn report() -> Report {
         let options = options(1 << 20);
         let structures = Structure::ALL.map(|(_, structure)| structure);

@@ -7,7 +7,7 @@ use super::paper;
 use super::report::{Report, Simulated, accounting_name, groups};
 use super::structure::Layout;
 
-/// What every figure depends on, a line for each.
+/// Returns the parameters of the figures, a line for each.
 pub fn settings(report: &Report) -> Vec<(&'static str, String)> {
     let settings = &report.settings;
     let tlb: Vec<String> = settings.tlb_levels.iter().map(ToString::to_string).collect();
@@ -48,7 +48,7 @@ pub fn settings(report: &Report) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// All tables.
+/// Returns all tables.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     flushes(&mut text, &report.points);
@@ -102,7 +102,7 @@ fn flushes(text: &mut String, points: &[Simulated]) {
     }
 }
 
-/// The figures that the paper gives of all seven bars, and of one.
+/// Prints the figures that the paper gives for all seven bars, and for one.
 fn means(text: &mut String, report: &Report) {
     let groups = groups(&report.points);
     if groups.iter().all(|group| group.mean_ratio().is_none()) {
@@ -144,7 +144,8 @@ fn logs(text: &mut String, points: &[Simulated]) {
 }
 
 fn kinds(text: &mut String, points: &[Simulated]) {
-    // Commits without metadata, metadata with the first commit, and what this project's store does.
+    // Commits without metadata, metadata with the first commit, and the combination of this
+    // project's store.
     let mut kinds: Vec<(&str, &str)> = Commit::ALL.iter().map(|(commit, _)| (*commit, Metadata::ALL[0].0)).collect();
     kinds.extend(Metadata::ALL[1..].iter().map(|(metadata, _)| (Commit::ALL[0].0, *metadata)));
     kinds.push(("lines", "lazy"));

@@ -1,4 +1,4 @@
-//! Whole runs, small ones.
+//! Small complete runs.
 
 use super::accounting::{Commit, Metadata, STATED, UndoLog};
 use super::tlb::Shape;
@@ -49,8 +49,8 @@ fn footprints_are_those_asked_for() {
     }
 }
 
-/// Without locality every line of a swap is flushed as data, copied once its page goes out of use, and both pages fit one
-/// journal record: five flushes, against six of undo logging.
+/// Without locality every line of a swap is flushed as data and copied once its page is evicted,
+/// and both pages fit one journal record. That makes five flushes, against six of undo logging.
 #[test]
 fn swaps_in_a_large_array_cost_what_they_must() {
     let cases = Case::all(&[Structure::Array], &[], &[]);
@@ -73,7 +73,7 @@ fn locality_saves_consolidation_and_nothing_else() {
     let [uniform, zipf] = [&ran[0].counts, &ran[1].counts];
     assert!(zipf.consolidated_lines * 3 < uniform.consolidated_lines);
     for counts in [uniform, zipf] {
-        // Two lines to insert, one to delete, as often.
+        // Two lines to insert, one to delete, equally often.
         assert!((counts.lines as f64 / counts.transactions as f64 - 1.5).abs() < 0.02);
         assert_eq!(counts.undo_total(UndoLog::F), counts.lines * 2);
         let ids = Metadata::ALL.map(|(_, metadata)| counts.osp(Commit::Packed, metadata).total());

@@ -1,25 +1,27 @@
-//! Translation look-aside buffers: which pages are in use, and which page goes out of use when another comes.
+//! Translation look-aside buffers: the pages in use, and the replacement of pages.
 //!
-//! 1. A level is a number of sets, each of so many ways with true least-recently-used replacement; a fully associative
-//!    one has a single set. A page belongs to the set `page mod sets`.
-//! 2. Levels are looked up in order, and those above the first that has the page are filled from it. A level's order of
-//!    use changes only when it is asked: a hit above is not seen below.
-//! 3. The hierarchy is inclusive: what leaves the last level leaves all of them, and only that is going out of use.
+//! 1. A level is a number of sets, each of a number of ways with true least-recently-used
+//!    replacement; a fully associative one has a single set. A page belongs to the set `page mod
+//!    sets`.
+//! 2. Levels are looked up in order, and those above the first that has the page are filled from
+//!    it. A level's order of use changes only when it is looked up: a hit above is not seen below.
+//! 3. The hierarchy is inclusive: a page that leaves the last level leaves all of them, and only
+//!    then goes out of use.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The most entries of a level.
+/// The maximum number of entries of a level.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// The shape of a level: `64` is fully associative, `1536:12` has 12 ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Pages that it holds.
+    /// The number of pages that it holds.
     pub entries: usize,
-    /// Pages that a set holds: all entries if it is fully associative.
+    /// The number of pages that a set holds: all entries if it is fully associative.
     pub ways: usize,
 }
 
@@ -44,7 +46,7 @@ impl FromStr for Shape {
     }
 }
 
-/// What became of a reference.
+/// The result of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The level that had the page, from 0; the number of levels if none had it.
@@ -60,12 +62,12 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// An empty one. Levels go from the nearest to the last.
+    /// Creates an empty TLB. Levels go from the nearest to the last.
     pub fn new(shapes: &[Shape]) -> Self {
         Self { levels: shapes.iter().map(Level::new).collect() }
     }
 
-    /// A reference to a page.
+    /// References a page.
     pub fn touch(&mut self, page: u64) -> Found {
         let last = self.levels.len();
         let level = self.levels.iter_mut().position(|level| level.touch(page)).unwrap_or(last);
@@ -82,7 +84,7 @@ impl Tlb {
         Found { level, evicted }
     }
 
-    /// Whether a page is in use.
+    /// Returns true if a page is in use.
     pub fn has(&self, page: u64) -> bool {
         self.levels.last().is_some_and(|level| level.has(page))
     }
@@ -91,7 +93,7 @@ impl Tlb {
 /// One level.
 #[derive(Clone, Debug)]
 struct Level {
-    /// Pages of each set, the one used last first.
+    /// The pages of each set, the most recently used first.
     sets: Vec<Vec<u64>>,
     ways: usize,
 }
@@ -109,7 +111,7 @@ impl Level {
         self.sets[self.index(page)].contains(&page)
     }
 
-    /// Whether it is there; it is then the one used last.
+    /// Looks up a page, and marks it as used last. Returns true if it is present.
     fn touch(&mut self, page: u64) -> bool {
         let index = self.index(page);
         let set = &mut self.sets[index];
@@ -120,7 +122,7 @@ impl Level {
         true
     }
 
-    /// Makes room for a page that is not there. Returns what had to leave.
+    /// Inserts a page that is absent. Returns the evicted page.
     fn insert(&mut self, page: u64) -> Option<u64> {
         let index = self.index(page);
         let set = &mut self.sets[index];
@@ -135,7 +137,8 @@ impl Level {
     }
 }
 
-/// Where a page is. Eight are compared before anybody looks at the result, which vector instructions do at once.
+/// Returns the index of a page. Eight entries are compared without a branch, which compiles to
+/// vector instructions.
 fn find(set: &[u64], page: u64) -> Option<usize> {
     let chunk = set.chunks(8).position(|chunk| chunk.iter().fold(false, |is_there, one| is_there | (*one == page)))?;
     set[chunk * 8..].iter().position(|one| *one == page).map(|place| chunk * 8 + place)
@@ -147,7 +150,7 @@ mod tests {
     use super::super::random::Random;
     use super::*;
 
-    /// As the definition says it: every page with the time of its last use.
+    /// A literal implementation of the definition: every page with the time of its last use.
     struct Naive {
         shapes: Vec<Shape>,
         levels: Vec<Vec<(u64, u64)>>,
@@ -197,7 +200,7 @@ mod tests {
             let (mut tlb, mut naive) = (Tlb::new(&shapes), Naive::new(&shapes));
             let mut random = Random::new(7);
             for step in 0..20_000 {
-                // Some pages far more often than others, and all sets.
+                // Some pages are far more frequent than others, and all sets occur.
                 let range = 1 + random.below(120);
                 let page = random.below(range);
                 let (found, expected) = (tlb.touch(page), naive.touch(page));

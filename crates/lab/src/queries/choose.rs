@@ -1,17 +1,19 @@
-//! Queries by the names that people give them.
+//! Selects queries by the names that people use.
 //!
-//! 1. A text is a comma-separated list of items; an item is a name or a range of two (`1.1-2.3`, `q01..q06`).
-//! 2. A name is a number as the benchmark writes it, with or without `q`, leading zeroes or capitals: `q2.1`, `2.1`,
-//!    `Q01`, `1`. The number of a group is the whole group: `2` of the Star Schema Benchmark is q2.1 to q2.3.
+//! 1. A text is a comma-separated list of items; an item is a name or a range of two (`1.1-2.3`,
+//!    `q01..q06`).
+//! 2. A name is a number as the benchmark writes it, with or without `q`, leading zeroes or
+//!    capitals: `q2.1`, `2.1`, `Q01`, `1`. The number of a group is the whole group: `2` of the
+//!    Star Schema Benchmark is q2.1 to q2.3.
 //! 3. A range goes from the first query of its first name to the last of its second.
-//! 4. Queries come out in the order in which they were named, each once.
+//! 4. Queries are returned in the order in which they were named, each once.
 
 use super::Query;
 
-/// The queries among `all` that `text` names.
+/// Returns the queries among `all` that `text` names.
 ///
 /// # Errors
-/// Says what is no name, and lists the names that are.
+/// Returns a message with the unknown name and the known ones.
 pub fn choose(all: &[Query], text: &str) -> Result<Vec<Query>, String> {
     let mut chosen: Vec<Query> = Vec::new();
     for item in text.split(',') {
@@ -29,7 +31,7 @@ pub fn choose(all: &[Query], text: &str) -> Result<Vec<Query>, String> {
     Ok(chosen)
 }
 
-/// Where the queries of a name start, and where they end.
+/// Returns the start and the end of the queries of a name.
 fn find(all: &[Query], name: &str) -> Result<(usize, usize), String> {
     let unknown = || match name.trim() {
         "" => format!("the name of a query is missing; {}", known(all)),
@@ -43,7 +45,7 @@ fn find(all: &[Query], name: &str) -> Result<(usize, usize), String> {
     Ok((start, end + 1))
 }
 
-/// `q2.1` as (2, Some(1)), `Q06` as (6, None).
+/// Parses `q2.1` as (2, Some(1)), `Q06` as (6, None).
 fn parse(name: &str) -> Option<(u8, Option<u8>)> {
     let name = name.trim();
     let number = name.strip_prefix(['q', 'Q']).unwrap_or(name);

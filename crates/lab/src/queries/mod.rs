@@ -1,11 +1,13 @@
-//! The queries of both benchmarks, one file each, in SQL that any engine of the field takes.
+//! The queries of both benchmarks, one file each, in SQL that all common engines accept.
 //!
-//! The Star Schema Benchmark's are its specification's, with names for the sums. TPC-H's have the substitution
-//! parameters of the specification's query validation, so that their answers at scale factor 1 are the published ones;
-//! Q15's view is a common table expression, and Q6's bounds 0.06 - 0.01 and 0.06 + 0.01 are written out: an engine that
-//! reads 0.06 as floating-point would get an upper bound just below 0.07. No query ends with a semicolon.
+//! The Star Schema Benchmark's are its specification's, with names for the sums. TPC-H's have the
+//! substitution parameters of the specification's query validation, so that their answers at scale
+//! factor 1 are the published ones. Q15's view is a common table expression. Q6's bounds 0.06 -
+//! 0.01 and 0.06 + 0.01 are written as constants: an engine that reads 0.06 as floating-point would
+//! get an upper bound just below 0.07. No query ends with a semicolon.
 //!
-//! What `order by` leaves open stays open: SSB Q3.x may tie on revenue, and several of TPC-H's on their last key.
+//! `order by` may leave ties open: SSB Q3.x may tie on revenue, and several of TPC-H's on their
+//! last key.
 
 mod choose;
 
@@ -14,7 +16,7 @@ pub use choose::choose;
 /// A query of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// As the benchmark calls it: `q1.1`, `q01`.
+    /// The benchmark's name for it: `q1.1`, `q01`.
     pub id: &'static str,
     /// One SELECT statement.
     pub sql: &'static str,

@@ -1,5 +1,5 @@
-//! Values of a COPY on their way into columns: texts, which are cast when there are many, or what PostgreSQL keeps, of all types that
-//! tables have.
+//! Builders for the columns of a COPY: texts, which are cast in batches, or PostgreSQL's binary
+//! values, for all types of tables.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::binary::{EPOCH_DAYS, EPOCH_MICROS, read_numeric};
 use crate::problem::{Problem, code};
 use crate::types::{pg_type, wire_type};
 
-/// A column that is being put together. What comes of it is cast to the type of the table's column.
+/// A column under construction. The result is cast to the type of the table's column.
 #[derive(Debug)]
 pub enum Column {
     Text(StringBuilder),
@@ -23,7 +23,7 @@ pub enum Column {
     Int64(Int64Builder),
     Float32(Float32Builder),
     Float64(Float64Builder),
-    /// Digits: where the point is, differs from value to value.
+    /// Digits. The scale differs from value to value.
     Numeric(StringBuilder),
     Date(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
@@ -34,15 +34,15 @@ fn word<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
 }
 
 impl Column {
-    /// Of texts.
+    /// Creates a builder of texts.
     pub fn of_texts() -> Self {
         Self::Text(StringBuilder::new())
     }
 
-    /// Of what PostgreSQL keeps for values of a table's column.
+    /// Creates a builder of binary values for a table's column.
     ///
     /// # Errors
-    /// It is of a type that has no such form.
+    /// Fails if the type has no binary form.
     pub fn of_binary(field: &Field) -> Result<Self, Problem> {
         let wire = wire_type(field.data_type());
         Ok(match &wire {
@@ -55,7 +55,7 @@ impl Column {
             DataType::Decimal128(..) | DataType::Decimal256(..) => Self::Numeric(StringBuilder::new()),
             DataType::Utf8View => Self::of_texts(),
             DataType::Date32 => Self::Date(Date32Builder::new()),
-            // Of the type's own zone: it is the same moment in all.
+            // Any zone of the type denotes the same moment.
             DataType::Timestamp(..) => Self::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(wire.clone())),
             _ => {
                 let (name, pg_type) = (field.name(), pg_type(&wire));
@@ -65,14 +65,14 @@ impl Column {
         })
     }
 
-    /// Puts a text.
+    /// Appends a text.
     pub fn push_text(&mut self, value: Option<String>) {
         if let Self::Text(builder) = self {
             builder.append_option(value);
         }
     }
 
-    /// Puts a value as PostgreSQL keeps it, or NULL; `None` if it is no value of the type.
+    /// Appends a binary value or NULL. Returns `None` if the bytes are not a value of the type.
     pub fn push(&mut self, value: Option<&[u8]>) -> Option<()> {
         let Some(bytes) = value else {
             self.push_null();
@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// The column; another begins.
+    /// Returns the column and starts a new one.
     pub fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Text(builder) | Self::Numeric(builder) => Arc::new(builder.finish()),

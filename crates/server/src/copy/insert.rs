@@ -1,10 +1,11 @@
-//! `COPY ... FROM STDIN`: lines of a client, or rows as PostgreSQL keeps them, as those of an `INSERT`.
+//! `COPY ... FROM STDIN`: lines or binary rows of a client, as the rows of an `INSERT`.
 //!
 //! ```text
-//!  CopyData ─► Lines or Tuples ─► Batches, cast to the table's types ─► a short channel ─► Relation ─► INSERT INTO t SELECT ..
+//! CopyData ─► Lines or Tuples ─► Batches, cast to the table's types ─► a short channel
+//!          ─► Relation ─► INSERT INTO t SELECT ..
 //! ```
-//! The INSERT is a statement as any other: it is part of the session's transaction, and all of its rows are there or none. A
-//! client that sends faster than rows are written waits.
+//! The INSERT is an ordinary statement: it is part of the session's transaction, and inserts all of
+//! its rows or none. A client that sends faster than rows are written waits.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,16 +26,16 @@ use crate::client::{Client, Failure, Outcome};
 use crate::problem::{Problem, code};
 use crate::run::on_workers;
 
-/// Rows that are cast at once.
+/// The number of rows to cast at once.
 const BATCH_ROWS: usize = 8192;
-/// Bytes of their text, beyond which they are fewer.
+/// The text size in bytes that ends a batch early.
 const BATCH_BYTES: usize = 4 << 20;
-/// Batches that wait for the INSERT.
+/// The number of batches that wait for the INSERT.
 const BATCHES_AHEAD: usize = 2;
 
 type Sender = mpsc::Sender<Result<RecordBatch, ArrowError>>;
 
-/// Batches as they come. What is at its end without being told so has failed.
+/// A stream of batches. If the channel closes before the end marker, the stream fails.
 struct FromClient {
     schema: SchemaRef,
     batches: mpsc::Receiver<Result<RecordBatch, ArrowError>>,
@@ -45,7 +46,7 @@ impl Iterator for FromClient {
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.batches.blocking_recv() {
-            // An empty batch is the last.
+            // An empty batch is the end marker.
             Some(Ok(batch)) if batch.num_rows() == 0 => None,
             Some(next) => Some(next),
             None => Some(Err(ArrowError::ExternalError("the client has broken off".into()))),
@@ -59,10 +60,10 @@ impl RecordBatchReader for FromClient {
     }
 }
 
-/// What the rows are called in the INSERT. A session has one COPY at a time.
+/// The name of the rows in the INSERT. A session has one COPY at a time.
 const ROWS: &str = "__onehop_copied";
 
-/// The name is taken back whatever becomes of the COPY.
+/// Unregisters the name when dropped, regardless of the COPY's outcome.
 struct Registered<'a>(&'a onehop_engine::Session);
 
 impl Drop for Registered<'_> {
@@ -73,7 +74,7 @@ impl Drop for Registered<'_> {
 
 impl Client {
     pub(super) async fn copy_in(&mut self, copy: &ClientCopy, table: &str, columns: &[String]) -> Outcome<String> {
-        // Before the client sends anything.
+        // Checked before the client sends anything.
         self.session.may_add_to(table)?;
         let schema = self.columns_of(table, columns).await?;
         self.enter().await?;
@@ -97,7 +98,7 @@ impl Client {
         Ok(format!("COPY {rows}"))
     }
 
-    /// The columns that come, with the table's types.
+    /// Returns the columns of the COPY, with the table's types.
     async fn columns_of(&mut self, table: &str, columns: &[String]) -> Outcome<SchemaRef> {
         let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
         let names = if names.is_empty() { "*".into() } else { names.join(", ") };
@@ -110,16 +111,16 @@ impl Client {
         };
         let zone = self.session.zone();
         let data_type = |field: &Field| match (field.data_type(), &zone) {
-            // What has no offset is a time where the session is.
+            // A time without an offset is in the session's zone.
             (DataType::Timestamp(unit, Some(_)), Some(zone)) => DataType::Timestamp(*unit, Some(zone.as_str().into())),
             (other, _) => other.clone(),
         };
-        // Whether a NULL may be there is for the INSERT to say.
+        // The INSERT checks for NULLs.
         let fields = columns.fields().iter().map(|field| Field::new(field.name(), data_type(field), true));
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 
-    /// Has the INSERT run, and gives it what the client sends; the number of rows.
+    /// Runs the INSERT and feeds it the client's rows. Returns the number of rows.
     async fn feed(&mut self, prepared: &Arc<Prepared>, batches: Batches, sender: Sender) -> Outcome<u64> {
         let executor = self.executor()?;
         let Self { incoming, shared, session, interrupt, .. } = self;
@@ -129,11 +130,13 @@ impl Client {
         let (mut insert, mut fed) = (pin!(insert), pin!(feed_all(incoming, batches, sender)));
         let inserted = tokio::select! {
             biased;
-            // Before it has all rows it ends in an error; then nobody reads any further.
+            // An INSERT that completes before it has all rows has failed, and no further rows are
+            // read.
             inserted = &mut insert => inserted,
             fed = &mut fed => {
                 let inserted = insert.await;
-                // What it was given was wrong: it says so as well, in other words.
+                // An error of the input takes precedence over the INSERT's error, which repeats it
+                // in other words.
                 fed?;
                 inserted
             }
@@ -145,8 +148,8 @@ impl Client {
     }
 }
 
-/// Reads what the client sends up to the end of its rows, which it is told to have failed on if they make no sense. Stops when
-/// nobody takes the rows any more: then the INSERT says why.
+/// Reads the client's messages up to the end of its rows. Tells the INSERT if they are malformed.
+/// Stops if the receiver is closed, because the INSERT then reports the reason.
 async fn feed_all(incoming: &mut crate::read::Incoming, mut batches: Batches, sender: Sender) -> Outcome<()> {
     let fail = |problem: Problem| async {
         let told: Result<RecordBatch, ArrowError> = Err(ArrowError::ExternalError(problem.message.clone().into()));
@@ -159,7 +162,7 @@ async fn feed_all(incoming: &mut crate::read::Incoming, mut batches: Batches, se
             () = sender.closed() => return Ok(()),
             received = incoming.next() => received,
         };
-        // The interrupt says that it is gone, to the INSERT as well.
+        // The interrupt reports the disconnect, also to the INSERT.
         let Some(received) = received else { return Ok(()) };
         let is_done = matches!(received.message, Ok(Message::CopyDone(_)));
         let full = match received.message {
@@ -199,13 +202,13 @@ fn insert(table: &str, schema: &SchemaRef) -> String {
     format!("INSERT INTO {} ({columns}) SELECT {columns} FROM {}", quoted(table), quoted(ROWS))
 }
 
-/// Rows on their way into batches.
+/// The rows on their way into batches.
 struct Batches {
     source: Source,
     rows: Rows,
 }
 
-/// What cuts bytes into rows.
+/// The parser of rows.
 enum Source {
     Lines(Lines),
     Tuples(Tuples),
@@ -215,7 +218,7 @@ struct Rows {
     table: String,
     schema: SchemaRef,
     columns: Vec<Column>,
-    /// The lines that the rows began on.
+    /// The first line of each row.
     lines: Vec<u64>,
     bytes: usize,
     full: Vec<RecordBatch>,
@@ -237,7 +240,7 @@ impl Batches {
         Ok(Self { source, rows })
     }
 
-    /// The batches that a piece completes.
+    /// Parses a piece. Returns the batches that it completes.
     fn read(&mut self, bytes: &[u8]) -> Result<Vec<RecordBatch>, Problem> {
         let Self { source, rows } = self;
         let read = match source {
@@ -248,7 +251,7 @@ impl Batches {
         Ok(std::mem::take(&mut rows.full))
     }
 
-    /// What is left, and an empty batch: the end.
+    /// Returns the remaining rows, and an empty batch as the end marker.
     fn finish(&mut self) -> Result<Vec<RecordBatch>, Problem> {
         let Self { source, rows } = self;
         let finished = match source {
@@ -274,7 +277,7 @@ impl Rows {
         self.added(line)
     }
 
-    /// As [`add`](Self::add), of values as PostgreSQL keeps them.
+    /// Like [`add`](Self::add), for binary values.
     fn add_fields(&mut self, fields: &[Option<&[u8]>], row: u64) -> Result<(), Problem> {
         for (at, (column, value)) in self.columns.iter_mut().zip(fields).enumerate() {
             self.bytes += value.map_or(0, <[u8]>::len);
@@ -323,14 +326,14 @@ impl Rows {
         Ok(())
     }
 
-    /// Which value it was.
+    /// Returns the error for the value that failed to cast.
     fn wrong_value(&self, column: usize, text: &ArrayRef, e: &ArrowError) -> Problem {
         use onehop_engine::arrow::array::AsArray;
         let field = self.schema.field(column);
         let problem = Problem::error(code::INVALID_TEXT, e.to_string());
         let loose = CastOptions { safe: true, ..CastOptions::default() };
         let Ok(cast) = cast_with_options(text, field.data_type(), &loose) else { return problem };
-        // What is no text was wrong for the column alone, and says itself what it was.
+        // A binary column reports its value in its own error.
         let Some(text) = text.as_string_opt::<i32>() else { return problem };
         let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row));
         let Some(row) = row else { return problem };

@@ -1,60 +1,62 @@
-//! Lines as rows, out of bytes that come in pieces of any size: PostgreSQL's text, or CSV.
+//! Parses lines into rows, from pieces of any size: PostgreSQL's text format, or CSV.
 //!
-//! One machine that looks at each byte once. A value is kept until its end, a row until it is whole; what is not a row is an
-//! error with the number of its line.
+//! A state machine visits each byte once. It keeps a value until its end, and a row until it is
+//! complete. A malformed row is an error with its line number.
 
 use onehop_engine::{ClientCopy, CopyFormat};
 
 use crate::problem::{Problem, code};
 
-/// A row's values; NULL is `None`.
+/// A row's values; `None` is NULL.
 pub type Row = Vec<Option<String>>;
 
-/// Where the machine is.
+/// The state of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Within a value.
     Plain,
-    /// Behind a backslash.
+    /// After a backslash.
     Escaped,
-    /// Behind a backslash and so many octal digits, which come to this.
+    /// After a backslash and a number of octal digits, with their value.
     Octal(u8, u16),
-    /// Behind `\x` and so many hexadecimal digits.
+    /// After `\x` and a number of hexadecimal digits, with their value.
     Hex(u8, u16),
     /// Between quotes.
     Quoted,
-    /// Between quotes, behind an escape that is no quote.
+    /// Between quotes, after an escape that is not a quote.
     QuotedEscape,
-    /// Behind a quote within quotes: it ends them, or is the first of two.
+    /// After a quote within quotes: it ends them, or is the first of two.
     AfterQuote,
-    /// Behind a carriage return.
+    /// After a carriage return.
     Return,
-    /// Behind the line that says that there are no more.
+    /// After the end-of-data line.
     Ended,
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Debug)]
 pub struct Lines {
     copy: ClientCopy,
     columns: usize,
     state: State,
     value: Vec<u8>,
-    /// Something of the value was in quotes, or behind a backslash: it is not what stands for NULL.
+    /// True if a part of the value was quoted or escaped, so that it is not the NULL marker.
     is_marked: bool,
-    /// The value as it came, to compare with what stands for NULL.
+    /// The raw value, to compare with the NULL marker.
     raw: Vec<u8>,
     row: Row,
-    /// The line that is being read, from 1.
+    /// The number of the current line, from 1.
     line: u64,
-    /// The line on which its row began.
+    /// The first line of the current row.
     row_line: u64,
     skips_header: bool,
-    /// A value may have so many bytes.
+    /// The maximum size of a value, in bytes.
     most_bytes: usize,
 }
 
 impl Lines {
+    /// Creates a parser of rows with `columns` columns, whose values have at most `most_bytes`
+    /// bytes.
     pub fn new(copy: &ClientCopy, columns: usize, most_bytes: usize) -> Self {
         Self {
             copy: copy.clone(),
@@ -71,7 +73,7 @@ impl Lines {
         }
     }
 
-    /// Reads a piece. Each row that it completes goes to `take`, with the line on which it began.
+    /// Parses a piece. Passes each completed row to `take`, with its first line.
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -99,7 +101,7 @@ impl Lines {
         Ok(())
     }
 
-    /// There are no more pieces. A last line needs no end.
+    /// Ends the input. The last line needs no line end.
     pub fn finish(&mut self, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
         match self.state {
             State::Quoted | State::QuotedEscape => return Err(self.wrong("unterminated CSV quoted field")),
@@ -174,11 +176,11 @@ impl Lines {
         self.value.push(meant);
     }
 
-    /// The byte that digits behind a backslash come to.
+    /// Appends the byte of a numeric escape.
     fn end_number(&mut self) {
         match self.state {
             State::Octal(_, number) => self.value.push((number & 0xff) as u8),
-            // Without a digit it is the letter.
+            // Without digits it is the letter itself.
             State::Hex(0, _) => self.value.push(b'x'),
             State::Hex(_, number) => self.value.push(number as u8),
             _ => {}
@@ -228,7 +230,7 @@ impl Lines {
         Ok(())
     }
 
-    /// A byte that means the same in both.
+    /// Handles a byte that means the same in both formats.
     fn plain(&mut self, byte: u8, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
         match byte {
             b'\n' => self.end_line(take)?,
@@ -263,7 +265,7 @@ impl Lines {
 
     fn end_line(&mut self, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
         self.state = State::Plain;
-        // An empty line is a row of a table without columns, and of no other.
+        // An empty line is a row only for a table without columns.
         let is_empty = self.row.is_empty() && self.raw.is_empty() && !self.is_marked;
         if !(is_empty && self.columns == 0) {
             self.end_value()?;
@@ -297,7 +299,7 @@ mod tests {
         ClientCopy::new(CopyDirection::Out { query: String::new() }, format)
     }
 
-    /// Rows of two columns, whatever the pieces are.
+    /// Returns the rows of two columns, and checks that the piece size does not matter.
     fn rows(copy: &ClientCopy, text: &[u8]) -> Result<Vec<Row>, String> {
         let read = |piece: usize| {
             let (mut lines, mut rows) = (Lines::new(copy, 2, 256 << 20), Vec::new());

@@ -1,4 +1,5 @@
-//! COPY between a client and the database: rows as lines of text, or of CSV, or as PostgreSQL keeps them.
+//! COPY between a client and the database: rows as lines of text or CSV, or in PostgreSQL's binary
+//! format.
 
 mod columns;
 mod insert;
@@ -18,7 +19,8 @@ use crate::encode::Format;
 use crate::problem::{Problem, code};
 use crate::run::Running;
 
-/// The most bytes of a value of text, or of a row in binary: as of a record of a file.
+/// Returns the maximum size in bytes of a text value, or of a binary row: the same as for a record
+/// of a file.
 fn most_bytes(memory_limit_bytes: u64) -> usize {
     const MOST: usize = 256 << 20;
     usize::try_from(memory_limit_bytes / 8).map_or(MOST, |bytes| bytes.clamp(1 << 20, MOST))
@@ -28,7 +30,7 @@ fn mebibytes(bytes: usize) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// What values look like.
+/// Returns the format of values.
 fn format(copy: &ClientCopy) -> Format {
     match copy.format {
         CopyFormat::Binary => Format::Binary,
@@ -37,7 +39,7 @@ fn format(copy: &ClientCopy) -> Format {
 }
 
 impl Client {
-    /// Carries one out; what the client is told when it is done.
+    /// Executes a COPY and returns its command tag.
     pub async fn copy(&mut self, copy: &ClientCopy) -> Outcome<String> {
         match &copy.direction {
             CopyDirection::In { table, columns } => self.copy_in(copy, table, columns).await,

@@ -1,11 +1,12 @@
-//! PostgreSQL's binary format of COPY: rows out of bytes that come in pieces of any size, and rows as such bytes.
+//! PostgreSQL's binary COPY format: parses rows from pieces of any size, and writes them.
 //!
 //! ```text
 //! PGCOPY \n \xff \r \n \0   flags (i32)   length of an extension (i32)   extension
 //! a row:   number of fields (i16)   for each: its length (i32), -1 for NULL, and its bytes
 //! the end: -1 (i16)
 //! ```
-//! A row is taken when all of it is there: what is kept meanwhile is bounded, and its fields are looked for by their lengths.
+//! A row is parsed once it is complete. The buffered bytes are bounded, and fields are found by
+//! their lengths.
 
 use bytes::{Buf, BufMut, BytesMut};
 
@@ -15,14 +16,14 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 /// The half of the flags that a reader must know all of.
 const CRITICAL: u32 = 0xffff_0000;
 
-/// What is before all rows.
+/// Writes the header.
 pub fn put_head(out: &mut BytesMut) {
     out.put_slice(SIGNATURE);
     out.put_i32(0);
     out.put_i32(0);
 }
 
-/// What is behind them.
+/// Writes the trailer.
 pub fn put_end(out: &mut BytesMut) {
     out.put_i16(-1);
 }
@@ -34,27 +35,28 @@ enum State {
     Ended,
 }
 
-/// Reads rows.
+/// Parses rows.
 #[derive(Debug)]
 pub struct Tuples {
     columns: usize,
     state: State,
     buffer: BytesMut,
-    /// Of the row that is being read, from 1.
+    /// The number of the current row, from 1.
     row: u64,
-    /// A row, or the extension, may have so many bytes.
+    /// The maximum size of a row or of the extension, in bytes.
     most_bytes: usize,
 }
 
-/// Where the fields of a row are in the buffer; `None` is NULL.
+/// The ranges of a row's fields in the buffer; `None` is NULL.
 type Fields = Vec<Option<(usize, usize)>>;
 
 impl Tuples {
+    /// Creates a parser of rows with `columns` columns and at most `most_bytes` bytes.
     pub fn new(columns: usize, most_bytes: usize) -> Self {
         Self { columns, state: State::Head, buffer: BytesMut::new(), row: 1, most_bytes }
     }
 
-    /// Reads a piece. Each row that it completes goes to `take`, with its number.
+    /// Parses a piece. Passes each completed row to `take`, with its number.
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -86,7 +88,7 @@ impl Tuples {
         }
     }
 
-    /// There is no more.
+    /// Ends the input.
     pub fn finish(&self) -> Result<(), Problem> {
         match (self.state, self.buffer.is_empty()) {
             (State::Ended, _) | (State::Rows, true) => Ok(()),
@@ -99,7 +101,7 @@ impl Tuples {
         Problem::error(code::BAD_COPY, message).with_context(format!("line {}", self.row))
     }
 
-    /// The length of what is before the rows, if it is there.
+    /// Returns the length of the header, if it is complete.
     fn head(&mut self) -> Result<Option<usize>, Problem> {
         let there = self.buffer.len().min(SIGNATURE.len());
         if self.buffer[..there] != SIGNATURE[..there] {
@@ -125,7 +127,8 @@ impl Tuples {
         Some(i32::from_be_bytes(self.buffer.get(at..at + 4)?.try_into().ok()?))
     }
 
-    /// The fields of the next row and its length, if all of it is there. What ends the rows has none.
+    /// Returns the fields of the next row and its length, if it is complete. The trailer has no
+    /// fields.
     fn fields(&mut self) -> Result<Option<(Fields, usize)>, Problem> {
         let Some(count) = self.buffer.get(..2) else { return Ok(None) };
         let count = i16::from_be_bytes([count[0], count[1]]);
@@ -175,7 +178,8 @@ mod tests {
         read.and_then(|()| tuples.finish()).map(|()| rows).map_err(|problem| problem.message)
     }
 
-    /// `COPY (VALUES (1, 'a'), (NULL, '')) TO STDOUT (FORMAT binary)` of PostgreSQL 15.
+    /// The output of `COPY (VALUES (1, 'a'), (NULL, '')) TO STDOUT (FORMAT binary)` of PostgreSQL
+    /// 15.
     const BYTES: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\
         \0\x02\0\0\0\x04\0\0\0\x01\0\0\0\x01a\0\x02\xff\xff\xff\xff\0\0\0\0\xff\xff";
 
@@ -185,7 +189,7 @@ mod tests {
         for piece in 1..=BYTES.len() {
             assert_eq!(read(BYTES, piece), Ok(rows.clone()), "{piece}");
         }
-        // The end may be missing, a part of a row may not.
+        // The trailer may be missing; a part of a row may not.
         assert_eq!(read(&BYTES[..BYTES.len() - 2], 7), Ok(rows));
         for cut in [5, 18, BYTES.len() - 3, BYTES.len() - 1] {
             assert!(read(&BYTES[..cut], 4).is_err(), "{cut}");

@@ -1,4 +1,5 @@
-//! Rows as lines: PostgreSQL's text, or CSV; or as it keeps them. A message has one, for some clients take one for a row.
+//! Writes rows as lines of PostgreSQL's text format or CSV, or in its binary format. Each message
+//! has one row, because some clients assume that.
 
 use std::ops::Range;
 
@@ -12,24 +13,25 @@ use crate::client::{Client, Outcome};
 use crate::encode::{Cells, Format, Style, put_fields, put_message};
 use crate::run::Running;
 
-/// Lines that are written before anybody else gets a turn.
+/// The number of lines to write before the task yields.
 const LINES_AT_ONCE: usize = 256;
 
-/// Writes lines as a COPY says.
+/// Writes the rows of a COPY.
 #[derive(Debug)]
 pub struct LineWriter<'a> {
     copy: &'a ClientCopy,
     value: BytesMut,
-    /// What is before all rows is to be written still: as PostgreSQL has it, in the message of the first of them.
+    /// True until the header is written. As in PostgreSQL, it shares the message of the first row.
     needs_head: bool,
 }
 
 impl<'a> LineWriter<'a> {
+    /// Creates the writer of a COPY.
     pub fn new(copy: &'a ClientCopy) -> Self {
         Self { copy, value: BytesMut::new(), needs_head: copy.format == CopyFormat::Binary }
     }
 
-    /// The names of the columns, if they are wanted.
+    /// Writes the names of the columns, if requested.
     pub fn header(&mut self, schema: &SchemaRef, out: &mut BytesMut) -> Result<()> {
         if !self.copy.has_header {
             return Ok(());
@@ -48,7 +50,7 @@ impl<'a> LineWriter<'a> {
         })
     }
 
-    /// What is behind all rows.
+    /// Writes the trailer.
     pub fn footer(&mut self, out: &mut BytesMut) -> Result<()> {
         if self.copy.format != CopyFormat::Binary {
             return Ok(());
@@ -127,7 +129,7 @@ impl<'a> LineWriter<'a> {
         let ClientCopy { quote, escape, delimiter, null, .. } = self.copy;
         let is_special = |byte: &u8| [*quote, *delimiter, b'\n', b'\r'].contains(byte);
         let value = &self.value[..];
-        // A line of `\.` is the end to those who look for it.
+        // Clients may take a line of `\.` for the end of the data.
         let needs = value.iter().any(is_special) || value == null.as_bytes() || (is_alone && value == b"\\.");
         if !needs {
             out.put_slice(value);
@@ -145,7 +147,7 @@ impl<'a> LineWriter<'a> {
 }
 
 impl Client {
-    /// Sends rows as lines; their number.
+    /// Sends rows as lines. Returns their number.
     pub async fn send_lines(&mut self, running: &mut Running, writer: &mut LineWriter<'_>) -> Outcome<u64> {
         let mut count = 0;
         while let Some(columns) = self.next_batch(running).await? {
@@ -187,7 +189,7 @@ mod tests {
         (0..values.len()).map(write).collect()
     }
 
-    /// As PostgreSQL 15 writes them.
+    /// The output of PostgreSQL 15.
     #[test]
     fn values_are_escaped_or_quoted() {
         let values = [None, Some(""), Some("a\tb\\c\nd"), Some("\\N"), Some("x,\"y\"")];

@@ -1,13 +1,13 @@
-//! An audit log, in lines of JSON: log-ins and their failures, refusals, and what statements did
-//! outside of the database.
+//! The audit log, in lines of JSON: log-ins and their failures, refusals, and accesses of
+//! statements outside of the database.
 //!
-//! A line has no text of a statement and no value of a setting, and so no password. It has the
-//! statement's tag and its target: a path, a name, a setting. Statements that stay within the
-//! database and are not refused have no line.
+//! A line contains no statement text and no setting's value, and so no password. It contains the
+//! statement's tag and its target: a path, a name, or a setting. A statement that stays within the
+//! database and is not refused has no line.
 //!
-//! A client without a password cannot fill the log: of tries that were not judged,
-//! [`UNJUDGED_A_SECOND`] have a line, and the next line counts the others. Guesses that are judged
-//! are bounded by their rate.
+//! A client without a password cannot fill the log. At most [`UNJUDGED_A_SECOND`] attempts that
+//! were not judged have a line, and the next line counts the others. Judged guesses are bounded by
+//! their rate.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -25,7 +25,7 @@ use crate::problem::code;
 use crate::server::Result;
 use crate::users::User;
 
-/// Lines of tries that were not judged.
+/// The maximum number of lines per second for attempts that were not judged.
 const UNJUDGED_A_SECOND: u64 = 20;
 
 /// The audit log.
@@ -35,7 +35,7 @@ pub(super) struct Audit {
     unjudged: Mutex<Unjudged>,
 }
 
-/// Tries of this second that were not judged.
+/// The attempts of the current second that were not judged.
 #[derive(Debug)]
 struct Unjudged {
     since: Instant,
@@ -44,8 +44,8 @@ struct Unjudged {
 }
 
 impl Unjudged {
-    /// Admits another one to the log, unless there are too many. Returns how many before it were
-    /// left out.
+    /// Admits an attempt to the log, unless there are too many. Returns the number of attempts that
+    /// were omitted before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.count) = (now, 0);
@@ -60,29 +60,35 @@ impl Unjudged {
 }
 
 impl Audit {
+    /// Opens the audit log.
     pub fn open(to: &LogTo) -> Result<Self> {
         let unjudged = Unjudged { since: Instant::now(), count: 0, left_out: 0 };
         Ok(Self { log: Log::open(to, "the audit log")?, unjudged: Mutex::new(unjudged) })
     }
 
+    /// Returns the underlying log.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
+    /// Returns the number of lost lines.
     pub fn lost(&self) -> u64 {
         self.log.lost()
     }
 
+    /// Logs a log-in.
     pub fn logged_in(&self, connection: &Connection) {
         let event = of(Event::new("login"), connection);
         self.log.say(event.with("role", connection.rights().name()).with("database", &*connection.database));
     }
 
+    /// Logs a log-in to the page.
     pub fn logged_in_to_page(&self, user: &str, rights: Rights, from: impl Display) {
         let event = Event::new("login").with("user", user).with("client_address", from.to_string());
         self.log.say(event.with("role", rights.name()).with("by", "page"));
     }
 
+    /// Logs a failed log-in, subject to the limit on attempts that were not judged.
     pub fn login_failed(&self, event: Event, failed: &Failed) {
         let event = event.with("why", failed.why.name()).with("sqlstate", failed.problem.code);
         match failed.why.is_judged() {
@@ -91,6 +97,7 @@ impl Audit {
         }
     }
 
+    /// Logs a refusal, subject to the same limit.
     pub fn refused(&self, event: Event) {
         self.say_unjudged(event);
     }
@@ -102,6 +109,7 @@ impl Audit {
         }
     }
 
+    /// Logs a change of the file of users.
     pub fn users_changed(&self, before: &BTreeMap<String, User>, now: &BTreeMap<String, User>) {
         let missing = |some: &BTreeMap<String, User>, from: &BTreeMap<String, User>| {
             some.keys().filter(|name| !from.contains_key(*name)).cloned().collect::<Vec<_>>()
@@ -112,13 +120,14 @@ impl Audit {
         self.log.say(event.with("removed", missing(before, now)).with("changed", changed));
     }
 
+    /// Logs a setting that a client changed as it connected.
     pub fn set_at_login(&self, connection: &Connection, setting: &str) {
         self.log.say(
             of(Event::new("statement"), connection).with("tag", "SET").with("target", setting).with("state", "done"),
         );
     }
 
-    /// A statement that is over.
+    /// Logs a completed statement.
     pub fn over(&self, statement: &Statement<'_>) {
         let (tag, target) = acted(statement);
         let is_denied = statement.sqlstate == Some(code::INSUFFICIENT_PRIVILEGE);
@@ -132,14 +141,14 @@ impl Audit {
         event = event.with_some("id", statement.query.map(Query::id)).with("tag", tag).with_some("target", target);
         let table = statement.query.and_then(Query::action).and_then(|action| action.table.as_deref());
         event = event.with_some("table", table).with("state", statement.state().name());
-        // The message of a denial names a right, and no value.
+        // The message of a denial contains a right, and no value.
         event = event.with_some("error", statement.error.filter(|_| is_denied));
         self.log.say(event.with_some("sqlstate", statement.sqlstate));
     }
 }
 
-/// The tag of a statement, and what it reached outside of the database: a target, or the files that
-/// it read.
+/// Returns the tag of a statement, and its target outside of the database or the files that it
+/// read.
 fn acted(statement: &Statement<'_>) -> (String, Option<Value>) {
     if let Some(action) = statement.query.and_then(Query::action) {
         return (action.tag.into(), Some(action.target.as_str().into()));

@@ -1,7 +1,7 @@
-//! What takes spans: OTLP over HTTP, by a client of ours.
+//! The exporter of spans: OTLP over HTTP, by a client of our own.
 //!
-//! Spans are gathered by a thread of OpenTelemetry's, which waits for a batch to be sent before it makes the next. It is no thread
-//! of a runtime: the request is a task of the one that looks after connections.
+//! An OpenTelemetry thread gathers spans, and waits for a batch to be sent before it makes the
+//! next. It is not a runtime thread: the request is a task of the front runtime.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,15 +26,15 @@ use tokio::task::JoinSet;
 
 use crate::metrics::Counters;
 
-/// How long a request may take.
+/// The time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of an answer, which says next to nothing.
+/// The maximum size of a response, in bytes. Responses are nearly empty.
 const MOST_ANSWER_BYTES: usize = 1 << 20;
 
-/// Where spans go if the URL says no more than who takes them.
+/// The path for a URL without one.
 const PATH: &str = "/v1/traces";
 
-/// Sends spans, and counts what became of them.
+/// Sends spans, and counts the results.
 #[derive(Debug)]
 pub struct Exporter {
     url: String,
@@ -45,10 +45,10 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// To a URL, by the runtime that this is called on.
+    /// Creates an exporter to a URL, on the calling runtime.
     ///
     /// # Errors
-    /// What is wrong with the URL, or with what the environment says of OTLP.
+    /// Returns a message if the URL or the OTLP environment variables are invalid.
     pub fn new(url: &str, counters: &Arc<Counters>) -> Result<Self, String> {
         let url = endpoint(url)?;
         let client = Arc::new(Client { runtime: Handle::current(), last_error: Mutex::default() });
@@ -64,7 +64,7 @@ impl Exporter {
     }
 }
 
-/// The URL that spans are sent to.
+/// Returns the URL that spans are sent to.
 fn endpoint(url: &str) -> Result<String, String> {
     let wrong = |why: &str| format!("--otlp takes a URL such as http://127.0.0.1:4318: {why}");
     let uri: Uri = url.parse().map_err(|e| wrong(&format!("'{url}' is none: {e}")))?;
@@ -108,11 +108,11 @@ impl SpanExporter for Exporter {
     }
 }
 
-/// A client of HTTP: one request, one connection.
+/// An HTTP client: one connection per request.
 #[derive(Debug)]
 struct Client {
     runtime: Handle,
-    /// OpenTelemetry hands on no more than that there was one.
+    /// The last error. OpenTelemetry reports only that one occurred.
     last_error: Mutex<Option<String>>,
 }
 
@@ -134,7 +134,7 @@ impl HttpClient for Client {
 async fn send(mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     let uri = request.uri().clone();
     let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
-    // An address of IPv6 is in brackets.
+    // An IPv6 address is in brackets.
     let stream = match format!("{host}:{port}").parse::<SocketAddr>() {
         Ok(address) => TcpStream::connect(address).await?,
         Err(_) => TcpStream::connect((host, port)).await?,
@@ -145,7 +145,7 @@ async fn send(mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
     headers.insert(HOST, HeaderValue::from_str(uri.authority().map_or("", |authority| authority.as_str()))?);
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with this, whatever becomes of the request.
+    // The connection ends with this function, regardless of the request's outcome.
     let mut connections = JoinSet::new();
     connections.spawn(connection);
     let (head, body) = sender.send_request(request.map(Full::new)).await?.into_parts();

@@ -1,8 +1,8 @@
-//! A log of lines, each an object of JSON with `time` and `event` first: for `jq`, and for what gathers logs.
+//! A log of JSON lines, with `time` and `event` first, for `jq` and log collectors.
 //!
-//! Events go into a queue, and a thread makes lines of them and writes them, many at once where many wait. What finds the queue
-//! full is dropped and counted, and the count is a line of its own as soon as there is room. The file is written at its end,
-//! wherever that is by then: it may be cut to nothing by whoever turns logs over.
+//! Events enter a queue. A thread formats and writes them, in groups if many wait. An event that
+//! finds the queue full is dropped and counted, and the count becomes a line of its own once there
+//! is space. The file is always appended at its current end, so that log rotation may truncate it.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -18,21 +18,22 @@ use serde_json::Value;
 
 use crate::server::{Error, Result};
 
-/// Events that wait to be written.
+/// The maximum number of queued events.
 const MOST_WAITING: usize = 4096;
-/// Lines that are written at once.
+/// The maximum number of lines per write.
 const AT_ONCE: usize = 256;
 
-/// Where a log goes.
+/// The destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTo {
-    /// The process's own.
+    /// The process's standard error.
     StandardError,
-    /// The end of a file, made if it is not there, for its owner alone: statements have values in them.
+    /// A file that is appended to. It is created for its owner alone, because statements contain
+    /// values.
     File(PathBuf),
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Debug)]
 pub struct Event {
     time: SystemTime,
@@ -41,17 +42,18 @@ pub struct Event {
 }
 
 impl Event {
-    /// It happens now.
+    /// Creates an event with the current time.
     pub fn new(name: &'static str) -> Self {
         Self { time: SystemTime::now(), name, fields: Vec::new() }
     }
 
+    /// Adds a field.
     pub fn with(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((field, value.into()));
         self
     }
 
-    /// With what there is of it.
+    /// Adds a field if its value is present.
     pub fn with_some(self, field: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.with(field, value),
@@ -59,7 +61,7 @@ impl Event {
         }
     }
 
-    /// Its line. Texts of others are strings of JSON, which have no line ends.
+    /// Appends the event's line. Foreign texts are JSON strings, which contain no line ends.
     fn put(&self, into: &mut Vec<u8>) {
         let time = DateTime::<Utc>::from(self.time).to_rfc3339_opts(SecondsFormat::Millis, true);
         // Writing to memory does not fail.
@@ -73,25 +75,27 @@ impl Event {
 
 enum Message {
     Event(Event),
-    /// Nothing comes after it.
+    /// No event follows.
     End,
 }
 
-/// A log that is written.
+/// An open log.
 #[derive(Debug)]
 pub struct Log {
     queue: SyncSender<Message>,
-    /// Lines that are missing, and of which no line tells yet.
+    /// The number of dropped events that no line reports yet.
     dropped: Arc<AtomicU64>,
-    /// Lines that are missing in all.
+    /// The total number of lost lines.
     lost: Arc<AtomicU64>,
     /// Closed when everything is written.
     written: Mutex<Receiver<()>>,
 }
 
 impl Log {
+    /// Opens a log.
+    ///
     /// # Errors
-    /// The file cannot be opened; there is no thread to be had.
+    /// Fails if the file cannot be opened or the thread cannot start.
     pub fn open(to: &LogTo, name: &'static str) -> Result<Self> {
         let failed = |source| match to {
             LogTo::StandardError => Error::Log { name, path: "-".into(), source },
@@ -120,12 +124,12 @@ impl Log {
         Ok(Self { queue, dropped, lost, written: Mutex::new(written) })
     }
 
-    /// Lines that could not be written, or came faster than they could be.
+    /// Returns the number of lines that were lost to write errors or a full queue.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
 
-    /// Has something written, if there is room for it.
+    /// Queues an event, or drops it if the queue is full.
     pub fn say(&self, event: Event) {
         if self.queue.try_send(Message::Event(event)).is_err() {
             self.dropped.fetch_add(1, Relaxed);
@@ -133,7 +137,7 @@ impl Log {
         }
     }
 
-    /// Waits until all is written, but no longer than that.
+    /// Waits until all events are written, for at most `most`.
     pub fn end(&self, most: Duration) {
         let until = Instant::now() + most;
         while let Err(TrySendError::Full(_)) = self.queue.try_send(Message::End) {
@@ -153,7 +157,7 @@ struct Writer {
     name: &'static str,
     dropped: Arc<AtomicU64>,
     lost: Arc<AtomicU64>,
-    /// The last line may be a part of one.
+    /// True if the last line may be incomplete.
     is_torn: bool,
     has_complained: bool,
 }
@@ -204,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that is slow, or full: what it does is told it for each write.
+    /// A slow or full file. The test supplies the result of each write.
     struct Slow {
         turns: Receiver<io::Result<()>>,
         written: Sender<String>,
@@ -236,7 +240,7 @@ mod tests {
     fn what_does_not_fit_is_counted() {
         let (log, turn, lines) = slow(2);
         log.say(Event::new("first"));
-        // It is being written, and two more wait.
+        // The first event is being written, and two more wait.
         while log.queue.try_send(Message::Event(Event::new("waits"))).is_ok() {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,13 +1,14 @@
-//! What a server tells of itself as it happens: lines of a log ([`log`]), those of an audit log
-//! ([`audit`]), and spans of statements ([`trace`]).
+//! Observability of a server: a log ([`log`]), an audit log ([`audit`]), and spans of statements
+//! ([`trace`]).
 //!
 //! ```text
-//! the engine: a statement is over ──┐
-//! connections: who comes and goes ──┼──► Witness ──► Log, a bounded queue ──► a thread ──► file
-//! what was never begun ─────────────┘           └──► spans, a bounded queue ──► a thread ──► OTLP over HTTP
+//! engine: completed statements ───┐
+//! clients: connect, disconnect ───┼─► Witness ─► Log, a bounded queue ─► a thread ─► file
+//! statements that never began ────┘         └──► spans, a bounded queue ─► a thread ─► OTLP
 //! ```
-//! Whose a statement was is looked up by its session. Nobody who serves clients waits for what is written or sent: what the two
-//! threads cannot keep up with is dropped and, in the log, counted.
+//! A statement's connection is looked up by its session. No thread that serves clients waits for
+//! writes or exports. Events that the two threads cannot keep up with are dropped and, in the log,
+//! counted.
 
 mod audit;
 mod collector;
@@ -36,42 +37,43 @@ use crate::problem::{Problem, code, sqlstate};
 use crate::server::{Options, Result};
 use crate::users::User;
 
-/// What the last lines, and the last spans, have to get out in when the server ends.
+/// The time limit for the last lines and spans at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Of a statement that was never begun so many bytes are told: as many as the engine keeps of others.
+/// The maximum logged size of a statement that never began, in bytes: the same as the engine keeps
+/// of others.
 const TOLD_TEXT_BYTES: usize = 4096;
 
-/// A name that a client claims is told up to so many bytes.
+/// The maximum logged size of a name that a client claims, in bytes.
 const TOLD_NAME_BYTES: usize = 128;
 
-/// Who tells.
+/// Writes events to all logs and traces.
 #[derive(Debug)]
 pub struct Witness {
     connections: Arc<Connections>,
     log: Option<Log>,
     audit: Option<Audit>,
-    /// Statements that took less are in the log only if they failed.
+    /// The minimum duration of a logged statement. Failed statements are logged regardless.
     least: Duration,
     traces: Option<Traces>,
     since: SystemTime,
 }
 
-/// A connection, for as long as it is there.
+/// An open connection. Dropping it logs the end of the connection.
 #[derive(Debug)]
 pub struct Visit {
     witness: Arc<Witness>,
     connection: Arc<Connection>,
 }
 
-/// A statement that is over.
+/// A completed statement.
 struct Statement<'a> {
     text: &'a str,
-    /// `None` if it failed before it began.
+    /// The query; `None` if the statement failed before it began.
     query: Option<&'a Query>,
     connection: Option<&'a Connection>,
     error: Option<&'a str>,
-    /// Of what its client was told, if it ended in an error.
+    /// The SQLSTATE that the client was told, if the statement failed.
     sqlstate: Option<&'static str>,
 }
 
@@ -94,10 +96,10 @@ impl Statement<'_> {
 }
 
 impl Witness {
-    /// Of what the options want. To be called on the runtime that spans are to be sent on.
+    /// Creates the witness of the options. Must be called on the runtime that exports spans.
     ///
     /// # Errors
-    /// A log cannot be opened; spans cannot be sent there.
+    /// Fails if a log cannot be opened, or if the span collector cannot be used.
     pub fn new(options: &Options, connections: &Arc<Connections>, counters: &Arc<Counters>) -> Result<Self> {
         let traces = options.otlp.as_deref().map(|url| Traces::new(url, counters)).transpose()?;
         let log = options.log.as_ref().map(|to| Log::open(to, "the log")).transpose()?;
@@ -106,17 +108,17 @@ impl Witness {
         Ok(Self { connections, log, audit, least, traces, since })
     }
 
-    /// Whether anybody is told of statements.
+    /// Returns true if any log or trace is enabled.
     pub fn is_any(&self) -> bool {
         self.log.is_some() || self.audit.is_some() || self.traces.is_some()
     }
 
-    /// Lines that are missing from the audit log.
+    /// Returns the number of lines lost from the audit log.
     pub fn lost_of_audit(&self) -> u64 {
         self.audit.as_ref().map_or(0, Audit::lost)
     }
 
-    /// The server listens.
+    /// Logs the start of the server.
     pub fn started(&self, address: Option<SocketAddr>, database: Option<&Path>) {
         let event = || {
             Event::new("server started")
@@ -128,12 +130,12 @@ impl Witness {
         self.logs().for_each(|log| log.say(event()));
     }
 
-    /// Those that are written.
+    /// Returns the enabled logs.
     fn logs(&self) -> impl Iterator<Item = &Log> {
         self.log.iter().chain(self.audit.iter().map(Audit::log))
     }
 
-    /// A client is let in.
+    /// Logs that a client is let in.
     pub fn connected(self: &Arc<Self>, connection: &Arc<Connection>) -> Visit {
         if let Some(log) = &self.log {
             log.say(of(Event::new("connected"), connection).with("database", &*connection.database));
@@ -144,14 +146,14 @@ impl Witness {
         Visit { witness: Arc::clone(self), connection: Arc::clone(connection) }
     }
 
-    /// A user has shown a right password to the page.
+    /// Logs that a user sent a right password to the page.
     pub fn logged_in_to_page(&self, user: &str, rights: Rights, from: impl Display) {
         if let Some(audit) = &self.audit {
             audit.logged_in_to_page(user, rights, from);
         }
     }
 
-    /// A client has not proved who it is. What it tried to prove it with is in no log.
+    /// Logs a failed log-in. Its credentials are in no log.
     pub fn login_failed(&self, user: &str, from: impl Display, failed: &Failed) {
         let user = &user[..user.floor_char_boundary(TOLD_NAME_BYTES)];
         let event = || Event::new("login failed").with("user", user).with("client_address", from.to_string());
@@ -163,7 +165,7 @@ impl Witness {
         }
     }
 
-    /// A client is not let in, whatever its name.
+    /// Logs that a client is refused, independent of its name.
     pub fn refused(&self, user: Option<&str>, from: SocketAddr, problem: &Problem) {
         let user = user.map(|user| &user[..user.floor_char_boundary(TOLD_NAME_BYTES)]);
         let event = || {
@@ -178,21 +180,22 @@ impl Witness {
         }
     }
 
-    /// The file of users has others in it than when it was last read.
+    /// Logs a change of the file of users since it was last read.
     pub fn users_changed(&self, before: &BTreeMap<String, User>, now: &BTreeMap<String, User>) {
         if let Some(audit) = &self.audit {
             audit.users_changed(before, now);
         }
     }
 
-    /// A client has changed a setting as it connected.
+    /// Logs that a client changed a setting as it connected.
     pub fn set_at_login(&self, connection: &Connection, setting: &str) {
         if let Some(audit) = &self.audit {
             audit.set_at_login(connection, setting);
         }
     }
 
-    /// A statement failed before the engine had one: it cannot be parsed, there is no room for it, its transaction has failed.
+    /// Logs a statement that failed before the engine had one: it cannot be parsed, the server is
+    /// full, or its transaction has failed.
     pub fn not_begun(&self, connection: &Connection, text: &str, problem: &Problem) {
         let text = without_addresses(text);
         self.over(&Statement {
@@ -218,7 +221,7 @@ impl Witness {
         }
     }
 
-    /// The server has ended: what is not written and sent yet has a moment.
+    /// Ends the logs and traces at shutdown, with a time limit for their remaining output.
     pub async fn end(self: &Arc<Self>) {
         if !self.is_any() {
             return;
@@ -250,8 +253,8 @@ impl Observer for Witness {
     }
 }
 
-/// What the client of a statement that was cancelled is told, if it is told anything: one that is gone hears nothing, and one
-/// that wants no more rows has got what it wanted.
+/// Returns the SQLSTATE that the client of a cancelled statement is told. Returns `None` for a
+/// client that is gone, and for one that wants no more rows.
 fn interrupted(connection: &Connection) -> Option<&'static str> {
     match connection.interrupt.of_statement()? {
         Reason::Cancelled => Some(code::QUERY_CANCELED),
@@ -280,7 +283,7 @@ fn why(event: Event, problem: &Problem) -> Event {
     event.with("error", &*problem.message).with("sqlstate", problem.code)
 }
 
-/// A statement's line.
+/// Returns the log line of a statement.
 fn line(statement: &Statement<'_>) -> Event {
     let mut event = Event::new("statement");
     if let Some(connection) = statement.connection {
@@ -306,12 +309,12 @@ fn line(statement: &Statement<'_>) -> Event {
     event.with_some("error", statement.error).with_some("sqlstate", statement.sqlstate)
 }
 
-/// To the microsecond, in as many digits as that has.
+/// Returns the seconds, rounded to microseconds.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// By a clock that may be set back.
+/// Returns the time since a moment, or zero if the clock was set back.
 fn since(moment: SystemTime) -> Duration {
     moment.elapsed().unwrap_or_default()
 }

@@ -1,29 +1,30 @@
-//! What spans tell of a statement's text: what it does, without the values in it, and which span its client was in.
+//! The parts of a statement's text that a span contains: its operation, the text without values,
+//! and the parent span.
 //!
-//! The text is cut into words, quotes, numbers and comments as the engine's scripts are, and not parsed: also what cannot be
-//! parsed is told of, and its values are nobody's business either. A quote or comment that is not closed goes to the end of
-//! the text, which may have been cut there.
+//! The text is split into words, quotes, numbers and comments like the engine's scripts, and not
+//! parsed. Text that cannot be parsed is reported as well, with its values masked. An unclosed
+//! quote or comment extends to the end of the text, which may have been cut there.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
 
-/// First words that are longer are no statement's.
+/// The maximum length of the first word of a statement.
 const LONGEST_OPERATION: usize = 20;
 
-/// A part of a text.
+/// A token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
     /// A value: '...', E'...', $tag$...$tag$ ...
     Text,
     /// A value: 1, 1.5e-3, 0xff ...
     Number,
-    /// With its marks.
+    /// A comment, with its delimiters.
     Comment(&'a str),
-    /// A keyword, or a name that is not quoted.
+    /// A keyword, or an unquoted name.
     Word(&'a str),
-    /// A name that is, a parameter, a blank, any other sign.
+    /// A quoted name, a parameter, a blank, or any other character.
     Other(&'a str),
 }
 
@@ -65,13 +66,13 @@ impl<'a> Iterator for Tokens<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escapes {
-    /// None but a quote that is doubled.
+    /// Only doubled quotes.
     None,
-    /// As of E'...'.
+    /// Backslash escapes, as in E'...'.
     Backslash,
 }
 
-/// Letters of other alphabets are more than one byte, all of which are.
+/// Returns true for a byte of a word. All bytes of non-ASCII characters are.
 fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
 }
@@ -80,7 +81,7 @@ fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|byte| is(**byte)).count()
 }
 
-/// The length of what is quoted, whose quote is at `at`.
+/// Returns the length of a quoted token, whose quote is at `at`.
 fn quoted(bytes: &[u8], at: usize, escapes: Escapes) -> usize {
     let mut end = at + 1;
     while let Some(byte) = bytes.get(end) {
@@ -110,7 +111,7 @@ fn comment(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The length of `$tag$...$tag$`, if that is what begins here.
+/// Returns the length of `$tag$...$tag$`, if the text begins with one.
 fn dollar_quoted(text: &str) -> Option<usize> {
     let tag = &text[1..1 + text[1..].find('$')?];
     if tag.starts_with(|c: char| c.is_numeric()) || !tag.chars().all(|c| c.is_alphanumeric() || c == '_') {
@@ -133,8 +134,8 @@ fn number(bytes: &[u8]) -> usize {
     end
 }
 
-/// The text without its values, for each of which there is a `?`, and without comments: statements that differ in these alone
-/// are the same.
+/// Returns the text with each value replaced by `?`, and without comments. Statements that differ
+/// only in these become equal.
 pub fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     for token in (Tokens { rest: text }) {
@@ -147,7 +148,7 @@ pub fn masked(text: &str) -> String {
     masked.trim().to_string()
 }
 
-/// What it does, in a word: its first.
+/// Returns the operation of a statement: its first word.
 pub fn operation(text: &str) -> Option<String> {
     let words = Tokens { rest: text }.filter_map(|token| match token {
         Token::Word(word) => Some(word),
@@ -157,10 +158,10 @@ pub fn operation(text: &str) -> Option<String> {
     words.take(1).find(is_one).map(str::to_ascii_uppercase)
 }
 
-/// The headers of W3C's trace context that its client has put in a comment, as sqlcommenter does:
-/// `/*traceparent='00-...',tracestate='...'*/`.
+/// Returns the headers of the W3C trace context that the client put in a comment, as sqlcommenter
+/// does: `/*traceparent='00-...',tracestate='...'*/`.
 pub fn parent(text: &str) -> Option<HashMap<String, String>> {
-    // Nearly none has one.
+    // Nearly no statement has one.
     if !text.contains("traceparent=") {
         return None;
     }
@@ -175,7 +176,7 @@ pub fn parent(text: &str) -> Option<HashMap<String, String>> {
     })
 }
 
-/// What a comment says of a key.
+/// Returns the value of a key in a comment.
 fn value<'a>(comment: &'a str, key: &str) -> Option<Cow<'a, str>> {
     let said = comment.trim_start_matches("/*").trim_start_matches("--").trim_end_matches("*/");
     let value = said.split(',').find_map(|pair| pair.trim().strip_prefix(key)?.strip_prefix("='")?.strip_suffix('\''));
@@ -199,7 +200,7 @@ mod tests {
             ("SELECT date'2024-01-01', CAST('x' AS VARCHAR(7))", "SELECT date?, CAST(? AS VARCHAR(?))"),
             ("SELECT /* 'secret' /* 2 */ 3 */ a -- 'secret'\n, b", "SELECT   a  \n, b"),
             ("/*x='1'*/ INSERT INTO t VALUES (1, 'a'), (?, NULL) --", "INSERT INTO t VALUES (?, ?), (?, NULL)"),
-            // What is not closed, or was cut.
+            // Unclosed or cut texts.
             ("SELECT 'secret...", "SELECT ?"),
             ("SELECT E'secret\\", "SELECT ?"),
             ("SELECT $a$secret $b$", "SELECT ?"),
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn any_text_is_cut_into_tokens() {
-        // Each pair of pieces that mean something, and each beginning of it.
+        // All triples of significant pieces, and so each of their prefixes.
         let pieces =
             ["'", "\"", "`", "$", "$a$", "/*", "*/", "--", "\n", "\\", "e'", "u&'", "1", ".", "e", "-", "\u{e4}", " "];
         for a in pieces {

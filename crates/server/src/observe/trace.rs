@@ -1,9 +1,10 @@
 //! Spans of statements, by OpenTelemetry's conventions for databases.
 //!
-//! A span is made when its statement is over, with what is known then, and two below it: `plan` and `execute`. It is below the span
-//! that its client was in, if a comment of the statement says so, and shares its fate: what the client does not record is not
-//! recorded here. What a statement is about is told, and what with is not: values are masked, and messages, which have values in
-//! them, are the log's.
+//! A span is created when its statement completes, with two children: `plan` and `execute`. Its
+//! parent is the client's span, if a comment of the statement names one. It follows the parent's
+//! sampling decision: if the client does not record, neither does the server. Spans contain the
+//! operation and no data: values are masked, and messages, which contain values, are only in the
+//! log.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,10 +23,11 @@ use super::{Statement, seconds, sql};
 use crate::metrics::Counters;
 use crate::server::{Error, Result};
 
-/// Statements whose rows are their answer; those of others are what they have written.
+/// Statements whose rows are their result. The row count of other statements is the number of
+/// written rows.
 const ASKING: [&str; 8] = ["SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "EXPLAIN", "DESCRIBE"];
 
-/// Where spans are made.
+/// Creates and exports spans.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -34,10 +36,10 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Spans that are sent to a URL, by the runtime that this is called on.
+    /// Creates an exporter of spans to a URL, on the calling runtime.
     ///
     /// # Errors
-    /// Nothing can be sent there.
+    /// Fails if the URL cannot be used.
     pub fn new(url: &str, counters: &Arc<Counters>) -> Result<Self> {
         let exporter = Exporter::new(url, counters).map_err(Error::Refused)?;
         let provider = SdkTracerProvider::builder()
@@ -49,7 +51,7 @@ impl Traces {
         Ok(Self { provider, tracer, propagator: TraceContextPropagator::new() })
     }
 
-    /// A statement is over.
+    /// Creates the spans of a completed statement.
     pub fn tell(&self, statement: &Statement<'_>) {
         let headers = sql::parent(statement.text);
         let parent = headers.map(|headers| self.propagator.extract_with_context(&Context::new(), &headers));
@@ -75,7 +77,7 @@ impl Traces {
         span.end_with_timestamp(until);
     }
 
-    /// A span below another one.
+    /// Creates a child span.
     fn part(&self, name: &'static str, of: &SpanContext, from: SystemTime, until: SystemTime) {
         let above = Context::new().with_remote_span_context(of.clone());
         self.tracer
@@ -85,14 +87,15 @@ impl Traces {
             .end_with_timestamp(until);
     }
 
-    /// Has those sent that have not been yet, unless it takes longer than that. Nothing that runs on the runtime may wait for it.
+    /// Exports the remaining spans within a time limit. Must not block a thread of the runtime,
+    /// which performs the export.
     pub fn end(&self, most: Duration) {
-        // What could not be sent has been counted.
+        // Failed exports have been counted.
         let _ = self.provider.shutdown_with_timeout(most);
     }
 }
 
-/// What the spans are of: the environment's words come before ours.
+/// Returns the resource of the spans. Environment variables override the defaults.
 fn resource() -> Resource {
     let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
     Resource::builder_empty()
@@ -141,7 +144,7 @@ fn attributes(statement: &Statement<'_>, operation: Option<String>) -> Vec<KeyVa
     all
 }
 
-/// OpenTelemetry has no numbers without a sign.
+/// Converts a number. OpenTelemetry has no unsigned ones.
 fn number(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

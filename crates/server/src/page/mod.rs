@@ -1,15 +1,17 @@
-//! A page to look at: what runs and what it moves, what ran, and what memory and devices hold.
+//! The web page: running and past statements, the bytes they move, and the contents of memory and
+//! devices.
 //!
 //! ```text
-//! GET  /                        the page: one file, which asks for the rest
-//! GET  /api/state               what runs and ran, connections, memory, bytes moved since the server began
-//! GET  /api/queries/ID          one statement: its figures, and its plan as part of a page
-//! POST /api/queries/ID/cancel   ends one: an admin's right, or its own user's
+//! GET  /                        the page: one file, which requests the rest
+//! GET  /api/state               statements, connections, memory, bytes moved since the start
+//! GET  /api/queries/ID          one statement: its statistics, and its plan as an HTML fragment
+//! POST /api/queries/ID/cancel   cancels one: for admins, and for its own user
 //! ```
-//! Who looks says a user's name and password, as clients do (HTTP's basic scheme; TLS where the server has it). Where nobody has
-//! to log in, everybody who reaches the address is an admin, and two things see to it that these are people at this machine, and
-//! no other site's page in their browsers: the request names the address by its number or as `localhost`, so that no name of
-//! somebody else's leads here; and who changes anything says so in a header that other sites' pages may not send.
+//! A viewer sends a user's name and password, as clients do (HTTP basic authentication; TLS if the
+//! server has it). On a server without log-ins, each viewer is an admin. Two checks then ensure
+//! that requests come from people at this machine, and not from another site's page in their
+//! browser. The request names the server by its address or as `localhost`, which defeats DNS
+//! rebinding. A request that changes anything has a header that other sites' pages may not send.
 
 mod state;
 
@@ -36,18 +38,19 @@ const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What no other site's page may send along.
+/// The header that another site's page cannot send.
 const ASKED: HeaderName = HeaderName::from_static("x-onehop");
 
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page: the same for all.
+/// The page, the same for all viewers.
 static PAGE: LazyLock<String> = LazyLock::new(|| {
     let style = format!("{EXPLANATION_STYLE}{}", include_str!("page.css"));
     include_str!("page.html").replace("/* style */", &style).replace("/* script */", SCRIPT)
 });
 
-/// It loads nothing, runs its own script and no other, asks nobody but this server, and is part of no other page.
+/// The policy: the page loads nothing, runs only its own script, contacts only this server, and
+/// cannot be embedded in another page.
 static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     let hash = STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes()));
     HeaderValue::from_str(&format!(
@@ -57,23 +60,24 @@ static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     .ok()
 });
 
-/// The page, and what it asks for.
+/// The page and its API.
 pub struct Page(Arc<Shared>);
 
-/// Who looks.
+/// The user of a request.
 #[derive(Clone, Debug)]
 struct Viewer {
-    /// Nobody's where nobody has to log in.
+    /// The name; empty if the server has no log-ins.
     name: String,
     rights: Rights,
 }
 
 impl Page {
+    /// Creates the page of a server.
     pub fn new(shared: &Arc<Shared>) -> Self {
         Self(Arc::clone(shared))
     }
 
-    /// Who looks, or what they are told instead.
+    /// Returns the viewer of a request, or the response that refuses it.
     async fn viewer(&self, request: &Request, from: IpAddr) -> Result<Viewer, Response> {
         if self.0.gate.is_open() {
             return match names_this_machine(request) {
@@ -123,7 +127,7 @@ impl Page {
 }
 
 impl Viewer {
-    /// Whether it may end what somebody's client runs.
+    /// Returns true if the viewer may cancel statements of a user.
     fn may_cancel(&self, user: &str) -> bool {
         self.rights == Rights::Admin || self.name == user
     }
@@ -197,15 +201,15 @@ fn log_in(why: impl Into<String>) -> Response {
     refused
 }
 
-/// Returns true if a request is of no page of another site: browsers say of which it is.
+/// Returns false if a request comes from a page of another site, by the origin that browsers send.
 fn is_of_this_site(request: &Request) -> bool {
     let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
     let origin = text(ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, site)| site));
     origin.is_none_or(|site| text(HOST).is_some_and(|host| host.eq_ignore_ascii_case(site)))
 }
 
-/// Returns true if a request is for an address or `localhost`, and for no name that could have been
-/// led here. All of the header has to be a host, and so has the authority of the request's line.
+/// Returns true if a request names an address or `localhost`, and no name that DNS could point
+/// here. The whole header has to be a host, and so has the authority of the request line.
 fn names_this_machine(request: &Request) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok());
@@ -213,8 +217,8 @@ fn names_this_machine(request: &Request) -> bool {
     hosts.next().is_none() && host.is_some_and(is_this_machine) && in_line.is_none_or(is_this_machine)
 }
 
-/// `host` or `host:port`, where the host is `localhost`, an address of IPv4, or one of IPv6 in
-/// brackets.
+/// Returns true for `host` or `host:port`, where the host is `localhost`, an IPv4 address, or an
+/// IPv6 address in brackets.
 fn is_this_machine(host: &str) -> bool {
     let (is_address, rest) = match host.strip_prefix('[') {
         Some(host) => match host.split_once(']') {
@@ -230,7 +234,7 @@ fn is_this_machine(host: &str) -> bool {
     is_address && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
-/// The name and password of a request.
+/// Returns the name and password of a request.
 fn credentials(request: &Request) -> Option<(String, String)> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;

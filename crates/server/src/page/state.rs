@@ -1,4 +1,4 @@
-//! What the page is told, as JSON. Bytes, seconds and milliseconds since 1970 are in the names.
+//! The page's state as JSON. Names contain the units: bytes, seconds, and milliseconds since 1970.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::Viewer;
 use crate::server::Shared;
 
-/// Statements of the past that are listed.
+/// The maximum number of listed past statements.
 const RECENT: usize = 50;
 
-/// All but plans.
+/// Returns the whole state, without plans.
 pub(super) fn all(shared: &Shared, viewer: &Viewer) -> Result<Value> {
     let connected = shared.connections.connected();
     let queries = queries(shared, &connected);
@@ -48,11 +48,11 @@ pub(super) fn all(shared: &Shared, viewer: &Viewer) -> Result<Value> {
     }))
 }
 
-/// One statement, with its plan as a part of a page if it has one.
+/// Returns one statement, with its plan as an HTML fragment if it has one.
 pub(super) fn query(shared: &Shared, query: &Arc<Query>, viewer: &Viewer) -> Value {
     let mut all = line(query, &shared.connections.connected(), viewer);
     if let Value::Object(all) = &mut all {
-        // The figures of a statement that ends meanwhile are those of its end.
+        // If the statement ends meanwhile, these statistics are those of its end.
         let explanation = query.explanation();
         all.insert("notices".into(), query.notices().into());
         all.insert("moved".into(), ledger(&query.ledger()));
@@ -61,16 +61,17 @@ pub(super) fn query(shared: &Shared, query: &Arc<Query>, viewer: &Viewer) -> Val
     all
 }
 
-/// A statement by its number.
+/// Returns a statement by its number.
 pub(super) fn find(shared: &Shared, id: u64) -> Option<Arc<Query>> {
     queries(shared, &shared.connections.connected()).into_iter().find(|query| query.id() == id)
 }
 
-/// Those that the database remembers, and those that clients run, in the order in which they began.
+/// Returns the statements that the database remembers, and those that clients run, in the order of
+/// their start.
 fn queries(shared: &Shared, connected: &[Connected]) -> Vec<Arc<Query>> {
     let mut queries = shared.database.queries();
     for query in connected.iter().map(|one| Arc::clone(&one.query)) {
-        // What runs for long may be forgotten.
+        // The database may have forgotten a long-running statement.
         if query.id() > 0 && !queries.iter().any(|known| known.id() == query.id()) {
             queries.push(query);
         }
@@ -109,7 +110,7 @@ fn ledger(ledger: &LedgerSnapshot) -> Value {
     ledger.counters().map(|(name, count)| (name.to_string(), Value::from(count))).collect::<Map<_, _>>().into()
 }
 
-/// A system table, as objects.
+/// Returns a system table as objects.
 fn table(shared: &Shared, name: &str) -> Result<Value> {
     let Some(batch) = shared.database.system_table(name)? else { return Ok(Value::Null) };
     let mut writer = ArrayWriter::new(Vec::new());
@@ -118,7 +119,7 @@ fn table(shared: &Shared, name: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&writer.into_inner()).unwrap_or_default())
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 fn millis(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,11 +1,13 @@
-//! Who may log in: a file with a line for each user, `name role verifier`.
+//! The users that may log in: a file with a line for each user, `name role verifier`.
 //!
-//! A verifier is PostgreSQL's, `SCRAM-SHA-256$iterations:salt$stored key:server key`: it tells
-//! a right password from a wrong one, and does not tell the password. The file is its owner's
-//! alone, like a private key: one that others can read, or write, is refused. It is replaced as a
-//! whole, never changed in place, so that who reads it meanwhile reads the old one or the new one.
+//! A verifier is PostgreSQL's, `SCRAM-SHA-256$iterations:salt$stored key:server key`. It
+//! distinguishes a right password from a wrong one, and does not reveal the password. The file is
+//! private to its owner, like a private key: one that others can read or write is refused. It is
+//! replaced as a whole, never changed in place, so that a concurrent reader reads the old one or
+//! the new one.
 //!
-//! Beside it is a secret ([`secret`]), which answers for names that are not in the file hang on.
+//! Beside it is a secret ([`secret`]), from which the answers for names that are not in the file
+//! are derived.
 
 mod pretended;
 mod secret;
@@ -26,61 +28,62 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub(crate) use self::pretended::Pretended;
 use crate::private::{self, Readers, Unfit};
 
-/// The most bytes of a password.
+/// The maximum size of a password, in bytes.
 pub const MOST_PASSWORD_BYTES: usize = 1000;
 
-/// How often a password is hashed: what somebody who has the file has to do for each guess.
+/// The number of hash iterations of a password: the work per guess of an attacker who has the file.
 const ITERATIONS: usize = 10_000;
 const SALT_BYTES: usize = 16;
-/// Verifiers that are accepted are of PostgreSQL, and of nobody who wants to keep the server busy.
+/// The maximum iterations of an accepted verifier. It admits those of PostgreSQL, and none that
+/// would keep the server busy.
 const MOST_ITERATIONS: usize = 1_000_000;
 
 const SCHEME: &str = "SCRAM-SHA-256";
 
-/// What is wrong with a file of users.
+/// An error of a file of users.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// The system refused.
+    /// The operating system refused an operation.
     #[error("cannot {attempt} the file of users {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         attempt: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Others could read or write it.
+    /// Others could read or write the file.
     #[error("the file of users {} is open to others (mode {mode:04o}); chmod 600 makes it its owner's alone", path.display())]
     Open {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// The mode of the file.
         mode: u32,
     },
-    /// The secret beside it cannot be used.
+    /// The secret beside the file cannot be used.
     #[error("cannot use {}, the secret of the file of users: {why}; without it, the next start makes another", path.display())]
     Secret {
-        /// The secret's file.
+        /// The path of the secret.
         path: PathBuf,
         /// The reason.
         why: String,
     },
-    /// A line of it makes no sense.
+    /// A line of the file is malformed.
     #[error("line {line} of the file of users {} makes no sense", path.display())]
     Line {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// A name that cannot be one.
+    /// The name is invalid.
     #[error("'{0}' cannot be the name of a user: it has to be 1 to 63 bytes without blanks")]
     Name(String),
-    /// A password that is none.
+    /// The password is invalid.
     #[error("a password has 1 to {MOST_PASSWORD_BYTES} bytes, none of them zero")]
     Password,
-    /// Nobody of that name.
+    /// There is no user of that name.
     #[error("there is no user '{0}'")]
     Unknown(String),
     /// The system gives no random numbers.
@@ -91,7 +94,7 @@ pub enum UsersError {
 /// A user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
-    /// What they may do.
+    /// The rights of the user.
     pub rights: Rights,
     verifier: Verifier,
 }
@@ -136,12 +139,12 @@ impl Verifier {
             .then_some(verifier)
     }
 
-    /// Returns true if it is of this password. Hashes the password.
+    /// Returns true if the verifier is of this password. Hashes the password.
     pub(crate) fn is_of(&self, password: &str) -> bool {
         let salted = gen_salted_password(password, &self.salt, self.iterations);
         match ScramSecret::verifier_from_salted_password(self.salt.clone(), salted, self.iterations) {
             ScramSecret::Verifier { stored_key, .. } => {
-                // Both are of SHA-256; how long it takes says nothing.
+                // Both are of SHA-256. The comparison takes constant time.
                 let differ = stored_key.iter().zip(&self.stored_key).fold(0, |all, (a, b)| all | (a ^ b));
                 stored_key.len() == self.stored_key.len() && differ == 0
             }
@@ -149,13 +152,13 @@ impl Verifier {
         }
     }
 
-    /// The form that SCRAM takes.
+    /// Returns the verifier as SCRAM takes it.
     pub(crate) fn secret(&self) -> ScramSecret {
         let Self { salt, iterations, stored_key, server_key } = self.clone();
         ScramSecret::Verifier { salt, iterations, stored_key, server_key }
     }
 
-    /// The form that the file has.
+    /// Returns the verifier as the file has it.
     pub(crate) fn text(&self) -> String {
         let text = |bytes: &[u8]| STANDARD.encode(bytes);
         let (salt, stored, server) = (text(&self.salt), text(&self.stored_key), text(&self.server_key));
@@ -164,7 +167,7 @@ impl Verifier {
 }
 
 impl User {
-    /// The hash of the password.
+    /// Returns the hash of the password.
     pub(crate) fn verifier(&self) -> &Verifier {
         &self.verifier
     }
@@ -177,7 +180,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Of a path.
+    /// Returns the file of users at a path.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -186,10 +189,10 @@ impl Users {
         UsersError::Io { attempt, path: self.path.clone(), source }
     }
 
-    /// All of them.
+    /// Reads all users.
     ///
     /// # Errors
-    /// The file is not there, open to others, or makes no sense.
+    /// Fails if the file is missing, open to others, or malformed.
     pub fn read(&self) -> Result<BTreeMap<String, User>, UsersError> {
         let file = private::open(&self.path, Readers::Owner).map_err(|unfit| match unfit {
             Unfit::Io(attempt, e) => self.failed(attempt, e),
@@ -208,11 +211,11 @@ impl Users {
         Ok(users)
     }
 
-    /// Adds one, or gives one another password and, if they are given, rights. A new one without has those of
-    /// [`Rights::Write`]. The file is made if it is not there.
+    /// Adds a user, or changes the password and, if given, the rights of one. A new user without
+    /// given rights has [`Rights::Write`]. Creates the file if it is missing.
     ///
     /// # Errors
-    /// What cannot be a name or a password; what is wrong with the file.
+    /// Fails if the name or the password is invalid, or if the file cannot be used.
     pub fn add(&self, name: &str, password: &str, rights: impl Into<Option<Rights>>) -> Result<(), UsersError> {
         if name.is_empty()
             || name.len() > 63
@@ -231,15 +234,15 @@ impl Users {
         self.write(&users)
     }
 
-    /// The source of verifiers for names that are not in the file.
+    /// Returns the source of verifiers for names that are not in the file.
     pub(crate) fn pretended(&self) -> Result<Pretended, UsersError> {
         Ok(Pretended::new(&secret::of(&self.path, &self.read()?)?))
     }
 
-    /// Removes one.
+    /// Removes a user.
     ///
     /// # Errors
-    /// There is none of that name; what is wrong with the file.
+    /// Fails if there is no user of that name, or if the file cannot be used.
     pub fn remove(&self, name: &str) -> Result<(), UsersError> {
         let mut users = self.read()?;
         match users.remove(name) {
@@ -264,7 +267,7 @@ impl Users {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What somebody has put there has a mode of theirs.
+    // An existing file may have another mode.
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -300,7 +303,7 @@ mod tests {
         users.add("ada", "secret of ada", Rights::Admin).unwrap();
         users.add("bob", "secret of bob", Rights::Read).unwrap();
         users.add("bob", "another secret", Rights::Write).unwrap();
-        // Another password leaves rights as they are.
+        // A password without rights leaves the rights as they are.
         users.add("ada", "another one", None).unwrap();
         assert_eq!(users.read().unwrap()["ada"].rights, Rights::Admin);
         let all = users.read().unwrap();

@@ -1,14 +1,14 @@
 //! Verifiers for names that are not in the file of users, so that a client cannot tell such a name
 //! from one that is.
 //!
-//! - Salt and keys follow from the name and the secret of the file: the same each time, and after a
-//!   restart.
-//! - Iterations and the length of the salt are those of a verifier in the file. Which one, the name
-//!   decides, so that each kind is pretended as often as the file has it. The choice is a weighted
-//!   rendezvous: a change of the file moves few names to another kind, and none while all verifiers
-//!   are alike.
-//! - The work is the same for every name: a verifier is pretended for known names as well, and
-//!   thrown away.
+//! - Salt and keys are derived from the name and the secret of the file: the same each time, and
+//!   after a restart.
+//! - Iterations and the length of the salt are those of a verifier in the file. The name selects
+//!   the verifier, so that each kind is pretended as often as the file has it. The choice is a
+//!   weighted rendezvous: a change of the file moves few names to another kind, and none while all
+//!   verifiers are alike.
+//! - The work is the same for every name: for known names a verifier is pretended as well, and
+//!   discarded.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Kind {
     salt_bytes: usize,
 }
 
-/// Pretends verifiers.
+/// The source of pretended verifiers.
 #[derive(Debug)]
 pub(crate) struct Pretended {
     key: hmac::Key,
@@ -34,10 +34,10 @@ impl Pretended {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret) }
     }
 
-    /// The verifier for a log-in under this name, and the user if there is one.
+    /// Returns the verifier for a log-in under this name, and the user if there is one.
     pub(crate) fn verifier<'a>(&self, name: &str, known: &'a BTreeMap<String, User>) -> (Verifier, Option<&'a User>) {
         let (pretended, user) = (self.of(name, known), known.get(name));
-        // Either is copied, for the same work.
+        // Either one is copied, for the same work.
         (user.map_or(&pretended, User::verifier).clone(), user)
     }
 
@@ -56,8 +56,8 @@ impl Pretended {
         blocks.take(bytes).collect()
     }
 
-    /// The kind with the least `-ln(u) / weight`, where `u` is a number that follows from name and
-    /// kind.
+    /// Returns the kind with the least `-ln(u) / weight`, where `u` is a number derived from name
+    /// and kind.
     fn kind(&self, name: &str, known: &BTreeMap<String, User>) -> Kind {
         let mut weights: BTreeMap<Kind, f64> = BTreeMap::new();
         for Verifier { salt, iterations, .. } in known.values().map(User::verifier) {

@@ -1,10 +1,10 @@
-//! A secret of 32 random bytes beside the file of users, `FILE.secret`, its owner's alone: one
-//! line, `onehop-users-secret 1 <base64>`. The number is the format's version.
+//! A secret of 32 random bytes beside the file of users, `FILE.secret`, private to its owner. It is
+//! one line, `onehop-users-secret 1 <base64>`. The number is the format's version.
 //!
-//! It is made once, by `onehop user add` or when a server starts without one, and never changed. A
-//! new one gives other salts to names that are not in the file, and so tells them from those that
-//! are. Where none can be written it follows from the verifiers, which outlive the server as well,
-//! and changes when one of them does.
+//! `onehop user add`, or a server that starts without one, creates it once. It never changes: a new
+//! secret gives other salts to names that are not in the file, and so tells them from those that
+//! are. If it cannot be written, it is derived from the verifiers. They outlive the server as well,
+//! but the derived secret changes when one of them does.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -18,26 +18,26 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::{User, UsersError, sync_folder, write_private};
 use crate::private::{self, Readers, Unfit};
 
-/// The word and the version.
+/// The word and the version at the start of the line.
 const BEGINS: &str = "onehop-users-secret 1 ";
 
 pub(super) type Secret = [u8; 32];
 
-/// The path of the secret of a file of users.
+/// Returns the path of the secret of a file of users.
 pub(super) fn path_of(users: &Path) -> PathBuf {
     let mut path = users.as_os_str().to_os_string();
     path.push(".secret");
     path.into()
 }
 
-/// The secret of a file of users; a new one if there is none.
+/// Returns the secret of a file of users. Creates one if there is none.
 pub(super) fn of(path: &Path, users: &BTreeMap<String, User>) -> Result<Secret, UsersError> {
     let secret = path_of(path);
     if let Some(known) = read(&secret)? {
         return Ok(known);
     }
     match make(&secret) {
-        // Another process may have been first.
+        // Another process may have created it first.
         Ok(()) => read(&secret)?.map_or_else(|| Ok(derived(users)), Ok),
         Err(e) => {
             eprintln!(
@@ -64,7 +64,7 @@ fn read(path: &Path) -> Result<Option<Secret>, UsersError> {
     secret.map(Some).ok_or_else(|| unfit("it is damaged, or of a newer version".into()))
 }
 
-/// Makes one, whole or not at all; none if there is one already.
+/// Creates a secret atomically. Leaves an existing one.
 fn make(path: &Path) -> io::Result<()> {
     let mut secret: Secret = [0; 32];
     SystemRandom::new().fill(&mut secret).map_err(|_| io::Error::other("the system gives no random numbers"))?;
@@ -78,7 +78,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One that follows from the verifiers.
+/// Derives a secret from the verifiers.
 fn derived(users: &BTreeMap<String, User>) -> Secret {
     let mut all = digest::Context::new(&digest::SHA256);
     all.update(b"onehop-users-secret");
@@ -112,7 +112,7 @@ mod tests {
         let users = Users::at(&path).read().unwrap();
         assert_eq!(read(&secret).unwrap().unwrap(), of(&path, &users).unwrap());
         assert_eq!(std::fs::read_to_string(&secret).unwrap(), first);
-        // A second one that is made at the same time is the first.
+        // A second secret that is made at the same time yields the first one.
         make(&secret).unwrap();
         assert_eq!(std::fs::read_to_string(&secret).unwrap(), first);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -140,7 +140,7 @@ mod tests {
         let users = Users::at(folder.path().join("users"));
         users.add("ada", "x", Rights::Read).unwrap();
         let known = users.read().unwrap();
-        // There is no such folder.
+        // The folder does not exist.
         let nowhere = folder.path().join("missing/users");
         assert_eq!(of(&nowhere, &known).unwrap(), of(&nowhere, &known).unwrap());
         assert_eq!(of(&nowhere, &known).unwrap(), derived(&known));

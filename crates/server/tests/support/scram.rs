@@ -1,4 +1,4 @@
-//! A client's side of SCRAM-SHA-256, one message at a time, from any address of this machine.
+//! The client side of SCRAM-SHA-256, one message at a time, from any address of this machine.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -13,18 +13,19 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::message;
 
+/// The default address of a client.
 pub const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 const FIRST: &str = "n=,r=abcdefgh";
 
-/// An exchange of which the client's last message is left to send.
+/// An exchange in which only the client's last message is left to send.
 pub struct Exchange {
     stream: TcpStream,
     /// The server's first message.
     pub told: String,
 }
 
-/// The type and the body of a message; `None` at the end.
+/// Reads a message and returns its type and body, or `None` at the end.
 async fn next(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     let kind = stream.read_u8().await.ok()?;
     let length = stream.read_u32().await.ok()?;
@@ -33,13 +34,13 @@ async fn next(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     Some((kind, body))
 }
 
-/// The SQLSTATE in an error's message.
+/// Returns the SQLSTATE in an error message.
 fn code_of(body: &[u8]) -> String {
     let fields = body.split(|byte| *byte == 0).filter_map(|field| std::str::from_utf8(field).ok());
     fields.filter_map(|field| field.strip_prefix('C')).next().unwrap().to_string()
 }
 
-/// A connection from an address of this machine that has said who it is.
+/// Connects from an address of this machine and sends the startup message.
 pub async fn started(server: SocketAddr, from: Ipv4Addr, user: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
@@ -50,7 +51,7 @@ pub async fn started(server: SocketAddr, from: Ipv4Addr, user: &str) -> TcpStrea
     stream
 }
 
-/// An exchange up to the server's first message.
+/// Runs an exchange up to the server's first message.
 pub async fn begin(server: SocketAddr, from: Ipv4Addr, user: &str) -> Exchange {
     let mut stream = started(server, from, user).await;
     let (kind, _) = next(&mut stream).await.unwrap();
@@ -68,15 +69,17 @@ impl Exchange {
         self.told.split(',').find_map(|field| field.strip_prefix(name)).unwrap().to_string()
     }
 
+    /// Returns the salt that the server sent.
     pub fn salt(&self) -> String {
         self.field("s=")
     }
 
+    /// Returns the iterations that the server sent.
     pub fn iterations(&self) -> u32 {
         self.field("i=").parse().unwrap()
     }
 
-    /// The client's last message for a password.
+    /// Returns the client's last message for a password.
     pub fn last(&self, password: &str) -> Vec<u8> {
         let salted = salted(password, &STANDARD.decode(self.salt()).unwrap(), self.iterations());
         let without_proof = format!("c=biws,r={}", self.field("r="));
@@ -87,7 +90,7 @@ impl Exchange {
         message(b'p', format!("{without_proof},p={}", STANDARD.encode(proof)).as_bytes())
     }
 
-    /// Sends the last message. `ok`, or the SQLSTATE of the error.
+    /// Sends the last message. Returns `ok`, or the SQLSTATE of the error.
     pub async fn end(mut self, last: &[u8]) -> String {
         self.stream.write_all(last).await.unwrap();
         match next(&mut self.stream).await.unwrap() {
@@ -97,7 +100,7 @@ impl Exchange {
     }
 }
 
-/// One guess: `ok`, or the SQLSTATE of the error.
+/// Makes one guess. Returns `ok`, or the SQLSTATE of the error.
 pub async fn guess(server: SocketAddr, from: Ipv4Addr, user: &str, password: &str) -> String {
     let exchange = begin(server, from, user).await;
     let last = exchange.last(password);
@@ -115,7 +118,7 @@ fn sign(key: &[u8], text: &str) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
 }
 
-/// A verifier as PostgreSQL writes it.
+/// Returns a verifier in PostgreSQL's form.
 pub fn verifier(password: &str, salt: &[u8], iterations: u32) -> String {
     let salted = salted(password, salt, iterations);
     let stored_key = digest::digest(&digest::SHA256, &sign(&salted, "Client Key"));

@@ -1,4 +1,4 @@
-//! What the file of an I/O benchmark lies on, beside what every benchmark runs on.
+//! The storage of an I/O benchmark's file, in addition to the general environment.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Environment;
 use crate::doctor::storage;
 
-/// All of it, for the report.
+/// Returns the environment for the report.
 pub fn json(environment: &Environment, path: &Path, file: &BenchFile, gpu: Option<&Gpu>) -> Value {
     let mut all = environment.json();
     let mount = storage::mount_under(path);
@@ -32,7 +32,7 @@ pub fn json(environment: &Environment, path: &Path, file: &BenchFile, gpu: Optio
     all
 }
 
-/// The GPU in a line.
+/// Describes the GPU in one line.
 pub fn gpu_line(gpu: &Gpu) -> String {
     let device = gpu.context().device();
     let memory = units::memory(device.memory_bytes);
@@ -51,7 +51,8 @@ fn cufile(gpu: &Gpu) -> String {
     }
 }
 
-/// What the kernel says about a block device, or the disk that it is a part of; null where it is none.
+/// Returns the kernel's attributes of a block device, or of the disk that contains it; null if
+/// there is none.
 fn device(number: u64) -> Value {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let Ok(found) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return Value::Null };
@@ -61,7 +62,7 @@ fn device(number: u64) -> Value {
     };
     let text = |name: &str| fs::read_to_string(disk.join(name)).ok().map(|text| text.trim().to_string());
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
-    // The one in use is in brackets.
+    // The active scheduler is in brackets.
     let scheduler = text("queue/scheduler").map(|text| {
         text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text.clone(), |(name, _)| name.into())
     });

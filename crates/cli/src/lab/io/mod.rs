@@ -1,10 +1,11 @@
-//! `onehop bench io`: what the paths between a file and memory give, point by point.
+//! `onehop bench io`: the rates of the paths between a file and memory, point by point.
 //!
-//! 1. What makes no sense is said before anything is made.
-//! 2. The file is laid out, or found as an earlier run with `--keep` has left it.
-//! 3. Each point is measured and printed at once. One that the machine or the file system does not have is said to be
-//!    missing, and fails the command only if its path was asked for by name.
-//! 4. Reports, figures and the comparison are made of all points. The file goes with [`Made`], however this ends.
+//! 1. Arguments are validated before anything is created.
+//! 2. The file is written, or found as an earlier run with `--keep` has left it.
+//! 3. Each point is measured and printed at once. A point that the machine or the file system does
+//!    not support is reported as missing. It fails the command only if the user named its path.
+//! 4. Reports, figures and the comparison cover all points. The file is removed with [`Made`],
+//!    regardless of the outcome.
 
 mod environment;
 mod table;
@@ -36,13 +37,14 @@ use crate::progress::{Bar, Meter};
 use crate::terminal::{Terminal, note};
 use table::Table;
 
-/// The file in a folder that was named.
+/// The name of the file in a given folder.
 const FILE_NAME: &str = "onehop-bench-io";
 
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Files of which the one that this run made is gone when this is, if nobody wants to keep it.
+/// The files of a run. Dropping it removes the file that this run created, unless the user keeps
+/// it.
 struct Made {
     files: Files,
     keep: bool,
@@ -57,7 +59,7 @@ impl Drop for Made {
     }
 }
 
-/// Measures, or compares what was measured before.
+/// Measures, or compares earlier measurements.
 pub fn run(args: &IoArgs, terminal: &Terminal) -> Result<(), Stop> {
     let base = args.compare.first().map(|path| read_report(path)).transpose()?;
     let now = args.compare.get(1).map(|path| read_report(path)).transpose()?;
@@ -81,7 +83,7 @@ fn file_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
 }
 
-/// `None` if nothing was to be measured.
+/// Measures all points. Returns `None` if there was nothing to measure.
 fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) -> Result<Option<Report>, Stop> {
     let points = args.sweep().points();
     let effort =
@@ -118,7 +120,7 @@ fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) ->
                 bar.aside(|| table.line(&report.points))?;
             }
             Ok(None) => return Err(Stop::Interrupted(began.elapsed())),
-            // The file is there: it has been written. What does not open is the path.
+            // The file exists and has been written, so that only the path can fail to open.
             Err(e) if e.operation == Operation::Open => {
                 let reason = e.source.to_string();
                 bar.aside(|| table.missing(point, &reason))?;
@@ -145,7 +147,7 @@ fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) ->
     }
 }
 
-/// The GPU, if there are points for it.
+/// Opens the GPU, if there are points for it.
 fn open_gpu(args: &IoArgs, points: &[Point]) -> Result<Gpu, String> {
     match points.iter().any(|point| point.way.is_device()) {
         true => gpu::open(args.gpu).map(Gpu::new),
@@ -153,7 +155,7 @@ fn open_gpu(args: &IoArgs, points: &[Point]) -> Result<Gpu, String> {
     }
 }
 
-/// What had to be direct and was not.
+/// Fails if a point that must be direct was not.
 fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
     let missing = report.unavailable.iter().find(|missing| args.must_be_direct(missing.point.way));
     if let Some(missing) = missing {
@@ -173,7 +175,7 @@ fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
     )))
 }
 
-/// What cannot work out is refused before a file is made for it, if one may be.
+/// Refuses impossible sizes before a file is created. `made` is the path of that file.
 fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(), Stop> {
     if args.require_direct && !points.iter().any(|point| point.way.is_cufile()) {
         return Err(Stop::Usage(
@@ -186,7 +188,7 @@ fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(
         let (size, needed) = (units::memory(args.size), units::memory(needed));
         return Err(Stop::Usage(format!("--size {size} is too small: a block for each job takes {needed}")));
     }
-    // Of the device's memory the driver keeps account.
+    // The driver accounts for the device's memory.
     let buffers = most(|point| match point.way.is_device() {
         true => (point.block_bytes * point.jobs) as u64,
         false => (point.block_bytes * point.depth * point.jobs) as u64,
@@ -200,7 +202,7 @@ fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(
     }
     let Some(path) = made else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // What a file of an earlier run has is had again.
+    // The space of an earlier run's file is reused.
     let has = fs::metadata(path).map_or(0, |found| found.blocks().saturating_mul(512));
     match rustix::fs::statvfs(folder) {
         Ok(stat) if (stat.f_bavail * stat.f_frsize).saturating_add(has) < args.size => Err(Stop::Usage(format!(
@@ -209,12 +211,12 @@ fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(
             units::memory((stat.f_bavail * stat.f_frsize).saturating_add(has)),
             units::memory(args.size)
         ))),
-        // Where nothing can be asked, making the file will tell.
+        // If the free space is unknown, the creation of the file will report an error.
         _ => Ok(()),
     }
 }
 
-/// The file to measure on, made if it must be, and those to be read behind it.
+/// Returns the file to measure on, created if necessary, and the files to read after it.
 fn find_files(args: &IoArgs, path: &Path, more: &[PathBuf], bar: &Bars) -> Result<Files, Stop> {
     let first = to_be_read(args, path)?;
     if first.is_none() && more.is_empty() {
@@ -246,7 +248,7 @@ fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
     }
 }
 
-/// A file that something else made, if it is to be read and nothing else: as it is, and all of it.
+/// Returns a file that another program made, if it is only read: as it is, and all of it.
 fn to_be_read(args: &IoArgs, path: &Path) -> Result<Option<BenchFile>, Stop> {
     let points = args.sweep().points();
     if args.verify || points.iter().any(|point| point.rw.writes()) {
@@ -255,11 +257,11 @@ fn to_be_read(args: &IoArgs, path: &Path) -> Result<Option<BenchFile>, Stop> {
     BenchFile::of_others(path).map_err(|e| failed(&e))
 }
 
-/// Whether files of others have a block for each job.
+/// Fails if foreign files have no block for each job.
 fn check_length(args: &IoArgs, files: &Files) -> Result<(), Stop> {
     for point in args.sweep().points() {
         let (block, jobs) = (point.block_bytes as u64, if point.rw.is_random() { 1 } else { point.jobs as u64 });
-        // What is behind the last whole block of each is not read.
+        // The bytes after the last whole block of each file are not read.
         let blocks: u64 = files.iter().map(|file| file.bytes() / block).sum();
         if blocks < jobs {
             let (name, size, needed) = (files.name(), units::memory(files.bytes()), units::memory(block * jobs));
@@ -270,7 +272,7 @@ fn check_length(args: &IoArgs, files: &Files) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The bar, and the ear for Ctrl-C.
+/// The progress bar, and the check for Ctrl-C.
 struct Bars {
     meter: RefCell<Meter>,
     began: Instant,
@@ -291,7 +293,7 @@ fn coarse(time: Duration) -> String {
     units::time(Duration::from_secs(time.as_secs().max(1)))
 }
 
-/// The same of a file that is measured on. One that was there before may have been written to by others since.
+/// Like [`failed`], for a measured file. Another program may have written to a kept file since.
 fn failed_on(file: &BenchFile, e: &onehop_io::Error) -> Stop {
     match failed(e) {
         Stop::Engine(error) if error.kind() == ErrorKind::Corrupt && !file.is_new() => error
@@ -304,7 +306,7 @@ fn failed_on(file: &BenchFile, e: &onehop_io::Error) -> Stop {
     }
 }
 
-/// Damaged content is the engine's word for it; everything else is the system's.
+/// Converts an error. Damaged content is an engine error, everything else a system error.
 fn failed(e: &onehop_io::Error) -> Stop {
     let kind = match e.source.kind() {
         io::ErrorKind::InvalidData => ErrorKind::Corrupt,

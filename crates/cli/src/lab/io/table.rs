@@ -1,6 +1,6 @@
-//! The figures for people: a line per point, printed when the point has been measured, with a bar beside the rate. A bar
-//! is as long as the rate is high by the highest so far, so earlier bars may turn out to have been drawn too long; all
-//! of them are drawn again, by the highest of all, only in the figures.
+//! The figures for people: a line per point, printed once the point has been measured, with a bar
+//! beside the rate. The length of a bar is relative to the highest rate so far, so earlier bars may
+//! turn out too long. Only the figures redraw all of them relative to the overall highest.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,32 +16,32 @@ use crate::doctor::storage;
 use crate::exit::Stop;
 use crate::terminal::Terminal;
 
-/// Letters of a full bar.
+/// The width of a full bar, in characters.
 const BAR: usize = 12;
-/// Columns that the whole table takes.
+/// The width of the whole table, in columns.
 const WIDE: usize = 210;
 
-/// Where lines go.
+/// The output of lines.
 pub struct Table {
-    /// Nothing is printed: something for programs is.
+    /// True if nothing is printed, because a machine-readable report is.
     is_quiet: bool,
-    /// All columns, or those that fit a terminal.
+    /// True for all columns, false for those that fit a terminal.
     is_wide: bool,
 }
 
 impl Table {
-    /// One for this command and this terminal.
+    /// Creates a table for this command and this terminal.
     pub fn new(args: &IoArgs, terminal: &Terminal) -> Self {
         Self { is_quiet: args.reports.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
     }
 
-    /// A point in few words.
+    /// Returns a short name of a point.
     pub fn name(point: &Point) -> String {
         let Point { rw, way, block_bytes, depth, jobs } = point;
         format!("{rw} {} {way} x{depth}, {}", block(*block_bytes), units::plural(*jobs as u64, "job"))
     }
 
-    /// What is measured, on what, how.
+    /// Prints the subject and settings of the measurement.
     pub fn head(&self, report: &Report, environment: &Environment, gpu: Option<String>) -> Result<(), Stop> {
         if self.is_quiet {
             return Ok(());
@@ -90,7 +90,7 @@ impl Table {
         format!("{front} {latency} {cost}  notes")
     }
 
-    /// The last of these.
+    /// Prints the last measured point.
     pub fn line(&self, all: &[Measured]) -> Result<(), Stop> {
         let (false, Some(measured)) = (self.is_quiet, all.last()) else { return Ok(()) };
         let highest = all.iter().map(Measured::bytes_per_sec).fold(0.0, f64::max);
@@ -135,7 +135,7 @@ impl Table {
         format!("{front} {latency} {cost}  {}", notes.join("; ")).trim_end().to_string()
     }
 
-    /// A point that could not be measured.
+    /// Prints a point that could not be measured.
     pub fn missing(&self, point: &Point, reason: &str) -> Result<(), Stop> {
         if !self.is_quiet {
             let Point { rw, way, block_bytes, depth, jobs } = point;
@@ -149,7 +149,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the columns mean, in short.
+    /// Prints a short legend of the columns.
     pub fn foot(&self, report: &Report) -> Result<(), Stop> {
         if self.is_quiet || report.points.is_empty() {
             return Ok(());
@@ -166,7 +166,7 @@ impl Table {
     }
 }
 
-/// The file system with its options, and the disk.
+/// Describes the file system with its options, and the disk.
 fn storage_line(file: &Path, known: &str, report: &Report) -> String {
     let mut line = storage::mount_under(file).map_or(known.to_string(), |mount| mount.to_string());
     let device = &report.environment["device"];
@@ -178,7 +178,7 @@ fn storage_line(file: &Path, known: &str, report: &Report) -> String {
     line.replace(", name ", ", disk ")
 }
 
-/// Two runs, point by point.
+/// Prints two runs, point by point.
 pub fn comparison(comparison: &Comparison, base: &Report, now: &Report, terminal: &Terminal) -> Result<(), Stop> {
     let mut out = io::stdout().lock();
     writeln!(
@@ -218,7 +218,7 @@ pub fn comparison(comparison: &Comparison, base: &Report, now: &Report, terminal
     Ok(())
 }
 
-/// `4 KiB`.
+/// Formats a block size: `4 KiB`.
 fn block(bytes: usize) -> String {
     match bytes {
         b if b.is_multiple_of(1 << 30) => format!("{} GiB", b >> 30),
@@ -227,7 +227,7 @@ fn block(bytes: usize) -> String {
     }
 }
 
-/// Whole, with thousands apart, or three digits.
+/// Formats a rate: an integer with thousands separators, or three digits.
 fn rate(value: f64) -> String {
     match value {
         v if v < 9.995 => format!("{v:.2}"),
@@ -236,7 +236,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// `12.3 us`, `4.56 ms`.
+/// Formats a time: `12.3 us`, `4.56 ms`.
 fn time(us: f64) -> String {
     let (value, unit) = match us {
         us if us < 999.5 => (us, "us"),

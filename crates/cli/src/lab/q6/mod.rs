@@ -1,10 +1,13 @@
-//! `onehop bench q6`: TPC-H Query 6 by every way that bytes and work can be split between processor and GPU.
+//! `onehop bench q6`: TPC-H Query 6 by every split of bytes and work between processor and GPU.
 //!
-//! 1. What makes no sense is said before anything is made; which ways there are, is found out.
-//! 2. The tables are made, or found as an earlier run with `--keep` has left them, and the answer is looked up.
-//! 3. Each way runs once to warm up, and then as often as asked for each buffer size. A way that the machine does not
-//!    have is said to be missing, and fails the command only if it was asked for by name.
-//! 4. Reports and figures are made of all points. Tables that this run made go with [`Made`], however it ends.
+//! 1. Arguments are validated before anything is created, and the available paths are detected.
+//! 2. The tables are created, or found as an earlier run with `--keep` has left them. The expected
+//!    answer is looked up.
+//! 3. Each path runs once to warm up, and then as often as requested for each buffer size. A path
+//!    that the machine does not support is reported as missing. It fails the command only if the
+//!    user named it.
+//! 4. Reports and figures cover all points. Tables that this run created are removed with [`Made`],
+//!    regardless of the outcome.
 
 mod table;
 
@@ -36,14 +39,15 @@ use crate::settings;
 use crate::terminal::{Terminal, note};
 use table::Table;
 
-/// Bytes of a row of each layout, about.
+/// The approximate sizes of a row in each layout, in bytes.
 const ROW_BYTES: f64 = 124.0;
 const SEGMENT_ROW_BYTES: f64 = 6.5;
 
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Tables that are gone when this is, if this run made their folder and nobody wants to keep them.
+/// The tables of a run. Dropping it removes them if this run created their folder, unless the user
+/// keeps them.
 struct Made {
     folder: Folder,
     keep: bool,
@@ -57,7 +61,7 @@ impl Drop for Made {
     }
 }
 
-/// What is measured on.
+/// The measured data.
 struct Data {
     segments: Option<Segments>,
     rows: Option<RowFile>,
@@ -78,7 +82,7 @@ impl Data {
     }
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
     let points = args.points();
     let needs = |layout| points.iter().any(|point| point.layout == layout);
@@ -153,7 +157,7 @@ pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
     verdict(args, &report)
 }
 
-/// Points are measured by it.
+/// The context in which points are measured.
 struct Bench<'a> {
     data: &'a Data,
     gpu: Result<&'a Gpu, String>,
@@ -163,7 +167,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// `None` if there is nothing to measure.
+    /// Measures a point. Returns `None` if there is nothing to measure.
     fn point(&self, point: &Point, is_warm: bool) -> q6::Result<Option<Measured>> {
         let gpu = match (point.way, &self.gpu) {
             (Way::Cpu, _) => None,
@@ -187,7 +191,7 @@ impl Bench<'_> {
     }
 }
 
-/// What cannot work out is refused before a table is made for it.
+/// Refuses impossible sizes before a table is created.
 fn check(args: &Q6Args, segments: bool, rows: bool) -> Result<(), Stop> {
     super::generate::check_scale(Suite::Tpch, args.sf)?;
     let Some(path) = &args.path else {
@@ -217,7 +221,7 @@ fn threads_setting(args: &Q6Args) -> Vec<(String, String)> {
     args.threads.map(|n| ("threads".into(), n.to_string())).into_iter().collect()
 }
 
-/// The GPU with what can be had of its libraries, or the doctor's words for why there is none.
+/// Opens the GPU with its available libraries. Fails with the doctor's reason if there is none.
 fn open_gpu(number: usize) -> Result<Gpu, String> {
     let context = probe::open(number)?;
     let with_cure = |e: onehop_cuda::Error| match e.cure() {
@@ -253,7 +257,7 @@ fn prepare(
     Ok(Data { segments, rows })
 }
 
-/// The bar. Generators tell of their progress from threads.
+/// The progress bar. Generators report their progress from several threads.
 struct Bars {
     meter: Mutex<Meter>,
     began: Instant,
@@ -322,7 +326,7 @@ fn failed(e: q6::Error, began: Instant) -> Stop {
     }
 }
 
-/// A wrong answer fails the command, and so does a way that was named and is not there.
+/// Fails if an answer is wrong, or if a path that the user named is missing.
 fn verdict(args: &Q6Args, report: &Report) -> Result<(), Stop> {
     let wrong: Vec<String> =
         report.points.iter().filter(|one| !one.is_right).map(|one| Table::name(&one.point)).collect();

@@ -1,5 +1,5 @@
-//! The figures for people: a line per point, printed when the point has been measured. Its bar is as long as the time by
-//! the longest so far, and drawn of what the time was spent on.
+//! The figures for people: a line per point, printed once the point has been measured. The length
+//! of its bar is relative to the longest time so far, and its shades show the parts of the time.
 
 use std::io::{self, Write};
 
@@ -14,34 +14,34 @@ use crate::args::Q6Args;
 use crate::exit::Stop;
 use crate::terminal::Terminal;
 
-/// Letters of a full bar.
+/// The width of a full bar, in characters.
 const BAR: usize = 24;
-/// What bars are drawn of: I/O, transfer, compute, other.
+/// The shades of a bar: I/O, transfer, compute, other.
 const SHADES: [&str; 4] = ["█", "▓", "▒", "░"];
-/// Columns that the whole table takes.
+/// The width of the whole table, in columns.
 const WIDE: usize = 170;
 
-/// Where lines go.
+/// The output of lines.
 pub struct Table {
-    /// Nothing is printed: something for programs is.
+    /// True if nothing is printed, because a machine-readable report is.
     is_quiet: bool,
-    /// All columns, or those that fit a terminal.
+    /// True for all columns, false for those that fit a terminal.
     is_wide: bool,
 }
 
 impl Table {
-    /// One for this command and this terminal.
+    /// Creates a table for this command and this terminal.
     pub fn new(args: &Q6Args, terminal: &Terminal) -> Self {
         Self { is_quiet: args.reports.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
     }
 
-    /// A point in few words.
+    /// Returns a short name of a point.
     pub fn name(point: &Point) -> String {
         let Point { layout, mode, way, buffer_bytes } = point;
         format!("{layout} {mode} {way} {}", size(*buffer_bytes))
     }
 
-    /// What is measured, on what, how.
+    /// Prints the subject and settings of the measurement.
     pub fn head(&self, report: &Report, environment: &Environment, gpu: Result<&Gpu, &str>) -> Result<(), Stop> {
         if self.is_quiet {
             return Ok(());
@@ -100,7 +100,7 @@ impl Table {
         }
     }
 
-    /// The last of these.
+    /// Prints the last measured point.
     pub fn line(&self, all: &[Measured]) -> Result<(), Stop> {
         let (false, Some(measured)) = (self.is_quiet, all.last()) else { return Ok(()) };
         let same =
@@ -138,7 +138,7 @@ impl Table {
         format!("{line} {kernels:>9} {process:>11} {spread:>7}  {notes}")
     }
 
-    /// A point that could not be measured: said once for all buffer sizes.
+    /// Prints a point that could not be measured, once for all buffer sizes.
     pub fn missing(&self, point: &Point, reason: &str, before: &[Unavailable]) -> Result<(), Stop> {
         let same = |one: &Unavailable| {
             (one.point.layout, one.point.mode, one.point.way) == (point.layout, point.mode, point.way)
@@ -151,7 +151,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the columns mean, in short.
+    /// Prints a short legend of the columns.
     pub fn foot(&self, report: &Report) -> Result<(), Stop> {
         if self.is_quiet || report.points.is_empty() {
             return Ok(());
@@ -182,7 +182,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// `12.3 ms`, `4.56 s`.
+/// Formats a time: `12.3 ms`, `4.56 s`.
 fn time(seconds: f64) -> String {
     let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
     let digits = if value < 9.995 {
@@ -195,7 +195,8 @@ fn time(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// As long as the sum is by the longest; what ends where in it is rounded, so that it is never longer than that.
+/// Draws a bar whose length is the sum relative to the longest. The end of each part is rounded, so
+/// that the bar never exceeds that length.
 fn bar(parts: [f64; 4], longest: f64) -> String {
     let (mut text, mut end, mut drawn) = (String::new(), 0.0, 0);
     for (seconds, shade) in parts.iter().zip(SHADES) {

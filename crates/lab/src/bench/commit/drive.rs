@@ -1,11 +1,11 @@
-//! Small transactions, one after the other, by one thread or many: how long each takes.
+//! Latencies of small transactions, one after the other, by one thread or many.
 //!
-//! 1. All keys are there before anything is measured, and a transaction replaces the values of some: the state is steady, and
-//!    no store can get by with appending.
-//! 2. Each thread draws keys of its own stream, and values that differ each time. What a transaction is to write is ready
-//!    before its clock starts; the clock stops when it is durable.
-//! 3. Threads start together and stop after a given time, each when its transaction is done. The rate is that of all
-//!    transactions by the time until the last thread has stopped.
+//! 1. All keys exist before the measurement, and a transaction replaces the values of some. The
+//!    state is steady, and no store can succeed by appending alone.
+//! 2. Each thread draws keys of its own stream, and a different value each time. The writes of a
+//!    transaction are prepared before its clock starts; the clock stops when it is durable.
+//! 3. Threads start together and stop after a given time, each when its transaction is done. The
+//!    rate is the number of all transactions by the time until the last thread has stopped.
 //!
 //! The same file drives the stores that ours is compared with (`bench/peers/commit`).
 
@@ -20,82 +20,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::osp::random::{Distribution, Keys, Random};
 
-/// What a store says when it fails.
+/// The error of a store.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Bytes of a key.
+/// The size of a key, in bytes.
 pub const KEY_BYTES: usize = 8;
-/// Keys of a transaction that fills a store.
+/// The number of keys per transaction that fills a store.
 const FILL_KEYS: u64 = 1_000;
-/// Latencies are kept up to a minute, with three digits.
+/// The longest recorded latency. Latencies have three digits.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// A key: its number, the highest byte first.
+/// A key: its number in big-endian order.
 pub type Key = [u8; KEY_BYTES];
 
 /// A store under test.
 pub trait Store: Sync {
-    /// What a thread works with: called by it, once.
+    /// Creates the context of a thread, which calls it once.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     fn worker(&self) -> Result<Box<dyn Worker + '_>, Failure>;
 }
 
 /// A thread's access to a store.
 pub trait Worker {
-    /// Puts values at keys, and returns when that is durable.
+    /// Stores values at keys, and returns when they are durable.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     fn commit(&mut self, pairs: &[(Key, Vec<u8>)]) -> Result<(), Failure>;
 }
 
-/// What is in a store.
+/// The contents of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Data {
-    /// Keys: from 0 on.
+    /// The number of keys, from 0 on.
     pub keys: u64,
-    /// Bytes of a value.
+    /// The size of a value, in bytes.
     pub value_bytes: usize,
-    /// Of everything random.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
 impl Data {
-    /// Bytes that a transaction of so many keys is about.
+    /// Returns the payload of a transaction with this number of keys, in bytes.
     pub fn useful_bytes(&self, keys: u64) -> u64 {
         keys * (KEY_BYTES + self.value_bytes) as u64
     }
 }
 
-/// What is measured.
+/// A point of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Different keys of a transaction.
+    /// The number of different keys of a transaction.
     pub transaction_keys: u64,
-    /// Which keys come up how often.
+    /// The distribution of keys.
     #[serde(flatten)]
     pub keys: Distribution,
-    /// Threads that commit.
+    /// The number of threads that commit.
     pub threads: usize,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Driven {
-    /// Transactions that became durable.
+    /// The number of durable transactions.
     pub commits: u64,
-    /// From the start to the end of the last.
+    /// The time from the start to the end of the last transaction.
     pub elapsed: Duration,
-    /// Their latencies in nanoseconds.
+    /// The latencies in nanoseconds.
     pub latencies: Histogram<u64>,
 }
 
-/// Puts all keys into an empty store, in order.
+/// Stores all keys in an empty store, in order.
 ///
 /// # Errors
-/// The store's.
+/// Returns the store's error.
 pub fn fill(store: &dyn Store, data: &Data) -> Result<(), Failure> {
     let (mut worker, mut random) = (store.worker()?, Random::new(data.seed));
     for first in (0..data.keys).step_by(FILL_KEYS as usize) {
@@ -106,11 +106,11 @@ pub fn fill(store: &dyn Store, data: &Data) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Commits for a given time, or until `cancel` is set. Every run on a store has a `run` of its own, and other keys and values
-/// by it.
+/// Commits for a given time, or until `cancel` is set. Each run on a store has its own `run`, which
+/// selects other keys and values.
 ///
 /// # Errors
-/// The first that a store's worker met. All threads have stopped by then.
+/// Returns the first error of a worker. All threads have stopped by then.
 pub fn drive(
     store: &dyn Store,
     data: &Data,
@@ -151,7 +151,7 @@ pub fn drive(
     Ok(Driven { commits: latencies.len(), elapsed, latencies })
 }
 
-/// One thread's part.
+/// Runs one thread.
 fn commit_until(
     mut worker: Box<dyn Worker + '_>,
     data: &Data,
@@ -166,7 +166,7 @@ fn commit_until(
         pairs.clear();
         while (pairs.len() as u64) < point.transaction_keys {
             let key = keys.draw().to_be_bytes();
-            // Few keys are hot enough to come up twice in a transaction; those are drawn again.
+            // Few keys are hot enough to repeat within a transaction; those are drawn again.
             if !pairs.iter().any(|(one, _)| *one == key) {
                 pairs.push((key, value(data, &mut random)));
             }
@@ -179,7 +179,7 @@ fn commit_until(
     Ok(latencies)
 }
 
-/// Bytes that no compression would make less of.
+/// Returns incompressible bytes.
 pub(super) fn value(data: &Data, random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(data.value_bytes + 8);
     while bytes.len() < data.value_bytes {
@@ -189,7 +189,7 @@ pub(super) fn value(data: &Data, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A plain map, as a store: what tests of the driver run on.
+/// A plain map as a store, for tests of the driver.
 #[cfg(test)]
 pub(super) mod map {
     use std::collections::BTreeMap;
@@ -197,10 +197,11 @@ pub(super) mod map {
 
     use super::*;
 
+    /// The map.
     #[derive(Default)]
     pub struct Map {
         pub pairs: Mutex<BTreeMap<Key, Vec<u8>>>,
-        /// Commits after which every other one fails.
+        /// The number of commits after which every other one fails.
         pub fails_after: Option<u64>,
         pub commits: Mutex<Vec<usize>>,
     }

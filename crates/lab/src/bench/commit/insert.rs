@@ -1,8 +1,9 @@
-//! Rows that come one at a time by SQL, beside the same bytes put into a bare store: what `INSERT` costs besides its commit.
+//! Single-row inserts by SQL, beside the same bytes in a bare store: the cost of `INSERT` in
+//! addition to its commit.
 //!
-//! A row is a number and a text, and the statement is prepared once, as programs do that put in many. The database and the
-//! store are beside each other on one file system; each has its share of every round, in turns, and its median is what counts.
-//! Ids ascend in both, as they do in a table's fresh rows.
+//! A row is a number and a string, and the statement is prepared once, as in programs that insert
+//! many rows. The database and the store are on the same file system. Each runs in every round,
+//! alternately, and the median counts. Ids ascend in both, as they do in a table's fresh rows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,27 +18,27 @@ use super::drive::{self, Data, Driven, Failure, Key, Point, Worker, drive};
 use super::{Error, Result, TREE};
 use crate::osp::random::Distribution;
 
-/// Rounds, of which the median is taken.
+/// The number of rounds, of which the median is taken.
 const ROUNDS: u32 = 5;
 
-/// What came of it: medians of the rounds.
+/// The results: medians of the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inserted {
-    /// Sessions, or threads.
+    /// The number of sessions or threads.
     pub threads: usize,
-    /// Rows put into the store, each in a transaction.
+    /// The rate of rows put into the store, each in a transaction.
     pub store_commits_per_sec: f64,
-    /// `INSERT`s of one row.
+    /// The rate of single-row `INSERT`s.
     pub sql_commits_per_sec: f64,
-    /// Median latency of the store.
+    /// The median latency of the store.
     pub store_p50_ns: u64,
-    /// Median latency of `INSERT`.
+    /// The median latency of `INSERT`.
     pub sql_p50_ns: u64,
     /// The median of the rounds' ratios.
     pub sql_to_store_ratio: f64,
 }
 
-/// A database and a store, which go with it.
+/// A database and a store, removed when dropped.
 #[derive(Debug)]
 pub struct Inserts {
     database: Database,
@@ -45,13 +46,13 @@ pub struct Inserts {
     data: Data,
     next: AtomicU64,
     runs: u32,
-    /// Of all sessions.
+    /// The runtime of all sessions.
     runtime: tokio::runtime::Runtime,
-    /// Goes last.
+    /// The folder, dropped last.
     _folder: Folder,
 }
 
-/// A folder that goes with this.
+/// A folder, removed when dropped.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
@@ -68,10 +69,10 @@ struct SqlWorker<'a> {
 }
 
 impl Inserts {
-    /// Makes both in a folder at `path`, where there must be nothing.
+    /// Creates both in a folder at `path`, which must not exist.
     ///
     /// # Errors
-    /// The database's and the store's; there is something at `path`.
+    /// Returns the errors of the database and the store. Fails if `path` exists.
     pub fn new(path: &Path, data: Data) -> Result<Self> {
         fs::create_dir(path).map_err(|source| Error::File {
             attempt: "make the folder",
@@ -90,13 +91,13 @@ impl Inserts {
         Ok(Self { database, store, data, next: AtomicU64::new(1), runs: 0, runtime, _folder: folder })
     }
 
-    /// Both in turns, each for `runtime` in all, by so many threads.
+    /// Measures both alternately, each for `runtime` in all, with this number of threads.
     ///
     /// # Errors
-    /// The database's and the store's, or `cancel` was set.
+    /// Returns the errors of the database and the store. Fails if `cancel` is set.
     pub fn measure(&mut self, threads: usize, runtime: Duration, cancel: &AtomicBool) -> Result<Inserted> {
         let share = runtime / ROUNDS;
-        // Not measured: both have threads, files and a first page.
+        // Not measured: warms up threads, files and first pages.
         self.round(threads, share / 2, cancel)?;
         let rounds = (0..ROUNDS).map(|_| self.round(threads, share, cancel)).collect::<Result<Vec<_>>>()?;
         let of = |value: &dyn Fn(&[Driven; 2]) -> f64| median(rounds.iter().map(value).collect());
@@ -111,7 +112,7 @@ impl Inserts {
         })
     }
 
-    /// The store, and then the database.
+    /// Measures the store, and then the database.
     fn round(&mut self, threads: usize, time: Duration, cancel: &AtomicBool) -> Result<[Driven; 2]> {
         self.runs += 1;
         let point = Point { transaction_keys: 1, keys: Distribution::Uniform, threads };
@@ -120,7 +121,7 @@ impl Inserts {
         if cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok([store, sql]) }
     }
 
-    /// The id of the next row.
+    /// Returns the id of the next row.
     fn id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -128,7 +129,7 @@ impl Inserts {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nothing hangs on it: a folder that stays is in the way of the next run, which says so.
+        // Harmless if it fails: the next run reports a leftover folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -169,7 +170,7 @@ impl Worker for SqlWorker<'_> {
     }
 }
 
-/// As many characters as there are bytes.
+/// Returns a string with as many characters as there are bytes.
 fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     text.extend(bytes.iter().map(|byte| char::from(b'a' + byte % 26)));

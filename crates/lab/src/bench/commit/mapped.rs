@@ -1,10 +1,13 @@
-//! Stores on mapped memory: what it is, and what a commit of one page flushes there.
+//! Stores on mapped memory: the kind of memory, and the flushes of a single-page commit.
 //!
-//! 1. A store is made on a medium that passes every call on to the mapped file and counts the lines that are flushed, and the
-//!    fences. So the figures are those of the instructions, not of the store's own count.
-//! 2. It gets a thousand keys, and each value is replaced once: after that, pages lie in pairs of slots, which is the steady state.
-//! 3. Transactions replace one value each. Lines that have changed are those of the tree, as the store's statistics have them.
-//!    Commits that change more than a page, or that end with a checkpoint, which does work of others, are left out.
+//! 1. A store is created on a medium that passes every call on to the mapped file and counts the
+//!    flushed lines and the fences. The figures are therefore those of the instructions, not of the
+//!    store's own counters.
+//! 2. The store gets a thousand keys, and each value is replaced once. After that, pages are in
+//!    pairs of slots, which is the steady state.
+//! 3. Transactions replace one value each. Changed lines are those of the tree, as the store's
+//!    statistics report them. Commits that change more than a page, or that end with a checkpoint,
+//!    which does deferred work of others, are excluded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,34 +22,34 @@ use super::drive::{Data, Key, Worker, value};
 use super::{Error, Result};
 use crate::osp::random::Random;
 
-/// Bytes of a cache line.
+/// The size of a cache line, in bytes.
 const LINE_BYTES: u64 = 64;
-/// Keys, and commits that are looked at.
+/// The number of keys, and of examined commits.
 const KEYS: u64 = 1_000;
 
-/// Mapped memory, and commits of one page to it.
+/// Mapped memory, and single-page commits to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mapped {
-    /// Where what is flushed and fenced is safe: `device`, `processor caches`, or `operating system`, which outlives the process
-    /// and not the machine.
+    /// The domain in which flushed and fenced lines are safe: `device`, `processor caches`, or
+    /// `operating system`. The last survives the process and not the machine.
     pub domain: String,
-    /// Whether that is the device's memory.
+    /// True if the domain is persistent memory of the device.
     pub is_persistent: bool,
     /// The instruction that flushes lines.
     pub flushes_with: String,
-    /// Commits of one page that were looked at.
+    /// The number of examined single-page commits.
     pub single_page_commits: u64,
-    /// Those of them that flushed the lines that had changed, and one more.
+    /// The number of those that flushed the changed lines and one more.
     pub single_page_commits_of_updated_lines_plus_one: u64,
-    /// Lines that such a commit changed.
+    /// The number of lines that such a commit changed.
     pub updated_lines_per_commit: f64,
-    /// Lines that it flushed.
+    /// The number of lines that it flushed.
     pub flushed_lines_per_commit: f64,
-    /// Fences that it waited for.
+    /// The number of fences that it waited for.
     pub fences_per_commit: f64,
 }
 
-/// A mapped file that counts.
+/// A mapped file that counts flushes and fences.
 #[derive(Debug)]
 struct Counted {
     inner: Pmem,
@@ -95,20 +98,20 @@ impl Medium for Counted {
     }
 }
 
-/// A file that goes with this.
+/// A file, removed when dropped.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        // Nothing hangs on it: a file that stays is in the way of the next run, which says so.
+        // Harmless if it fails: the next run reports a leftover file.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Looks at mapped memory at `path`, where there must be nothing. Values and seed are those of `data`.
+/// Examines mapped memory at `path`, which must not exist. Values and seed are those of `data`.
 ///
 /// # Errors
-/// The store's; there is something at `path`.
+/// Returns the store's error. Fails if `path` exists.
 pub fn look(path: &Path, data: &Data) -> Result<Mapped> {
     let inner = Pmem::create(path, Emulation::Allowed)?;
     let _removed = Removed(path.into());
@@ -151,11 +154,11 @@ pub fn look(path: &Path, data: &Data) -> Result<Mapped> {
     })
 }
 
-/// Of commits of one page.
+/// The totals of single-page commits.
 #[derive(Default)]
 struct Sum {
     commits: u64,
-    /// Those that flushed what had changed, and one more.
+    /// The number of commits that flushed the changed lines and one more.
     expected: u64,
     updated: u64,
     flushed: u64,

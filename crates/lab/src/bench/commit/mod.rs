@@ -1,12 +1,14 @@
-//! Small transactions on the store: rates, latencies, bytes written for each byte of use, waits for the device, and how long
-//! a store takes to open after a crash.
+//! Small transactions on the store: rates, latencies, write amplification, waits for the device,
+//! and the time to open a store after a crash.
 //!
-//! 1. A store is made and filled. Every point then runs on it in turn, once unmeasured and once measured; between the two, and
-//!    after the latter, the store does what it has put off (a checkpoint), so that its bytes are counted, and its time is not.
-//! 2. For recovery stores of several sizes are made, and get transactions that no checkpoint follows. The file is copied while
-//!    the store is open: what a crash of the process would leave. The copy is opened, with the clock running.
-//! 3. [`insert`]: rows by SQL, one at a time, beside the same in a bare store.
-//! 4. [`mapped`]: what a commit of one page flushes on mapped memory.
+//! 1. A store is created and filled. Every point then runs on it in turn, once unmeasured and once
+//!    measured. After each of the two runs the store does its deferred work (a checkpoint), so that
+//!    its bytes are counted, and its time is not.
+//! 2. For recovery, stores of several sizes are created, and get transactions without a following
+//!    checkpoint. The file is copied while the store is open, which yields the state after a crash
+//!    of the process. The copy is opened with the clock running.
+//! 3. [`insert`]: single-row inserts by SQL, beside the same in a bare store.
+//! 4. [`mapped`]: the flushes of a single-page commit on mapped memory.
 
 pub mod drive;
 pub mod insert;
@@ -28,34 +30,34 @@ use drive::{Data, Driven, Failure, Key, Point, Worker, drive, fill};
 use report::Measured;
 use written::Written;
 
-/// The tree that pairs are in.
+/// The name of the tree of pairs.
 const TREE: &str = "pairs";
-/// Transactions that a store has to recover.
+/// The number of transactions that a store has to recover.
 const UNSETTLED_COMMITS: u64 = 1_000;
 
 /// The result of the benchmark's steps.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store said no.
+    /// The store returned an error.
     #[error("{0}")]
     Store(#[from] onehop_store::Error),
-    /// A file of the benchmark's own.
+    /// An operation on a file of the benchmark failed.
     #[error("cannot {attempt} {path}: {source}")]
     File {
-        /// What was attempted.
+        /// The attempted operation.
         attempt: &'static str,
-        /// On what.
+        /// The path of the file.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The driver met an error that is none of the store's.
+    /// The driver returned an error that is not the store's.
     #[error("{0}")]
     Driver(Failure),
-    /// Ended from outside.
+    /// The benchmark was cancelled.
     #[error("the benchmark was cancelled")]
     Cancelled,
 }
@@ -69,7 +71,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// What a store lies on, as it was found when it was opened.
+/// The medium of a store, as detected when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Medium {
@@ -77,13 +79,13 @@ pub enum Medium {
     File,
     /// Persistent memory.
     Pmem,
-    /// A file that is mapped and is no persistent memory: the same instructions, and what they make durable is the operating
-    /// system's memory, which outlives the process and not the machine.
+    /// A mapped file that is not persistent memory: the same instructions, but they only make the
+    /// operating system's memory durable, which survives the process and not the machine.
     Mapped,
 }
 
 impl Medium {
-    /// What a store that was asked for as `kind` lies on.
+    /// Returns the medium of a store that was requested as `kind`.
     fn of(kind: MediumKind, domain: Domain) -> Self {
         match (kind, domain) {
             (MediumKind::File, _) | (MediumKind::Auto, Domain::System | Domain::Process) => Self::File,
@@ -92,7 +94,7 @@ impl Medium {
         }
     }
 
-    /// As the JSON has it.
+    /// Returns the name in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -102,7 +104,7 @@ impl Medium {
     }
 }
 
-/// A store in a file of its own, which goes with it.
+/// A store in a file of its own, removed when dropped.
 #[derive(Debug)]
 pub struct Bench {
     store: Store,
@@ -110,7 +112,7 @@ pub struct Bench {
     path: PathBuf,
     data: Data,
     keep: bool,
-    /// Runs so far: each has keys and values of its own.
+    /// The number of runs so far. Each has keys and values of its own.
     runs: u32,
 }
 
@@ -133,13 +135,13 @@ impl Worker for &Store {
 }
 
 impl Bench {
-    /// Makes a store at `path`, where there must be nothing, and fills it. With `keep` the file stays.
+    /// Creates a store at `path`, which must not exist, and fills it. With `keep` the file stays.
     ///
     /// # Errors
-    /// The store's; there is something at `path`.
+    /// Returns the store's error. Fails if `path` exists.
     pub fn new(path: &Path, data: Data, options: &Options, keep: bool) -> Result<Self> {
         Store::create(path, options)?;
-        // From here on the file is ours to remove.
+        // From here on the drop may remove the file.
         let store = Store::open(path, options)?;
         let medium = Medium::of(options.medium, store.domain());
         let bench = Self { store, medium, path: path.into(), data, keep, runs: 0 };
@@ -151,7 +153,7 @@ impl Bench {
     /// Runs a point for `ramp`, and then for `runtime`, measured.
     ///
     /// # Errors
-    /// The store's, or `cancel` was set.
+    /// Returns the store's error. Fails if `cancel` is set.
     pub fn measure(
         &mut self,
         point: &Point,
@@ -168,12 +170,12 @@ impl Bench {
         Ok(Measured::new(self.medium, point, &self.data, &driven, &written, &stats, &self.store.stats()))
     }
 
-    /// What the store lies on.
+    /// Returns the medium of the store.
     pub fn medium(&self) -> Medium {
         self.medium
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
@@ -192,33 +194,35 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if !self.keep {
-            // Nothing hangs on it: a file that stays is in the way of the next run, which says so.
+            // Harmless if it fails: the next run reports a leftover file.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// How long a store takes to open.
+/// The time to open a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// What it lies on.
+    /// The medium.
     pub medium: Medium,
-    /// Its keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Its file's length.
+    /// The length of the file.
     pub file_bytes: u64,
-    /// Transactions of one key since the last checkpoint that was asked for; the store may have made one itself.
+    /// The number of one-key transactions since the last requested checkpoint; the store may have
+    /// made one itself.
     pub unsettled_commits: u64,
-    /// As a crash has left it.
+    /// The time to open the file as of a crash.
     pub crashed_open_ns: u64,
-    /// As it was closed.
+    /// The time to open the file after a close.
     pub closed_open_ns: u64,
 }
 
-/// Makes a store of so many keys at `path`, where there must be nothing, and opens what a crash would leave of it.
+/// Creates a store with this number of keys at `path`, which must not exist, and opens its state
+/// after a simulated crash.
 ///
 /// # Errors
-/// The store's; there is something at `path`; the recovered store does not have all keys.
+/// Returns the store's error. Fails if `path` exists, or if the recovered store lacks keys.
 pub fn recover(path: &Path, data: Data, options: &Options, cancel: &AtomicBool) -> Result<Recovered> {
     let bench = Bench::new(path, data, options, false)?;
     let mut worker = &bench.store;
@@ -234,7 +238,7 @@ pub fn recover(path: &Path, data: Data, options: &Options, cancel: &AtomicBool) 
     let copy = Copy::of(path)?;
     let file_bytes = bench.file_bytes();
     let crashed_open_ns = opened(&copy.0, &data, options)?;
-    // It was closed just now.
+    // The first call has closed it.
     let closed_open_ns = opened(&copy.0, &data, options)?;
     Ok(Recovered {
         medium: bench.medium,
@@ -246,7 +250,7 @@ pub fn recover(path: &Path, data: Data, options: &Options, cancel: &AtomicBool) 
     })
 }
 
-/// Opens a store, looks whether it has its keys, and closes it. Returns the time of opening.
+/// Opens a store, checks that it has its keys, and closes it. Returns the time of opening.
 fn opened(path: &Path, data: &Data, options: &Options) -> Result<u64> {
     let began = Instant::now();
     let store = Store::open(path, options)?;
@@ -259,7 +263,7 @@ fn opened(path: &Path, data: &Data, options: &Options) -> Result<u64> {
     Ok(taken)
 }
 
-/// A copy of a file, which goes with this.
+/// A copy of a file, removed when dropped.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -301,7 +305,8 @@ mod tests {
         assert!(measured.commits > 0 && measured.commits_per_sec > 0.0);
         assert!(measured.p50_ns <= measured.p99_ns && measured.p99_ns <= measured.max_ns);
         assert_eq!(measured.useful_bytes_per_commit, 1_080.0);
-        // Ten keys are in a page at least, and there is at least one fence for as many transactions as there are threads.
+        // A page has at least ten keys. There is at least one fence per group of as many
+        // transactions as there are threads.
         assert!(measured.store_written_bytes_per_commit >= 4_096.0, "{measured:?}");
         assert!(measured.fences_per_commit >= 0.5 && measured.commits_per_batch <= 2.0, "{measured:?}");
         assert!(bench.store.check().unwrap().is_sound());
@@ -316,7 +321,7 @@ mod tests {
         let (path, go) = (folder.path().join("a.store"), AtomicBool::new(false));
         let options = Options::default().medium(MediumKind::Pmem);
         let mut bench = Bench::new(&path, DATA, &options, false).unwrap();
-        // Where the tests run there may be persistent memory.
+        // The machine of the tests may have persistent memory.
         let expected = if bench.store.domain() == Domain::System { Medium::Mapped } else { Medium::Pmem };
         let point = Point { transaction_keys: 1, threads: 1, ..POINT };
         let time = Duration::from_millis(30);

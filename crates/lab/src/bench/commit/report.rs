@@ -1,4 +1,4 @@
-//! What a report has of each point.
+//! The report's record of each point.
 
 use onehop_store::Stats;
 use serde::{Deserialize, Serialize};
@@ -15,80 +15,80 @@ use crate::osp::random::{Distribution, Order};
 /// A whole run. No point is ever missing.
 pub type Report = report::Report<Settings, Measured, Point>;
 
-/// How it was measured.
+/// The settings of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Where the store lies.
+    /// The path of the store.
     pub path: String,
-    /// What is in it.
+    /// The contents of the store.
     #[serde(flatten)]
     pub data: Data,
-    /// Unmeasured time of each point.
+    /// The unmeasured time of each point.
     pub ramp_ns: u64,
-    /// Measured time of each point.
+    /// The measured time of each point.
     pub runtime_ns: u64,
-    /// Opening after a crash, by size.
+    /// The times of opening after a crash, by size.
     pub recovered: Vec<Recovered>,
-    /// `INSERT` beside the store, by threads.
+    /// The results of `INSERT` beside the store, by threads.
     pub inserted: Vec<Inserted>,
-    /// Mapped memory, if it was asked for.
+    /// Mapped memory, if requested.
     pub mapped: Option<Mapped>,
 }
 
-/// A point. What is written includes the checkpoint at its end.
+/// A measured point. Written bytes include the checkpoint at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the store lies on.
+    /// The medium of the store.
     pub medium: Medium,
-    /// What was measured.
+    /// The point.
     #[serde(flatten)]
     pub point: Point,
-    /// Transactions that became durable.
+    /// The number of durable transactions.
     pub commits: u64,
     /// The rate.
     pub commits_per_sec: f64,
-    /// Median latency.
+    /// The median latency.
     pub p50_ns: u64,
-    /// The latency that nine of ten transactions stay below.
+    /// The 90th percentile of latency.
     pub p90_ns: u64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// 999 of 1,000.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest.
+    /// The maximum.
     pub max_ns: u64,
-    /// Keys and values.
+    /// The bytes of keys and values.
     pub useful_bytes_per_commit: f64,
-    /// As the store counts what it has written.
+    /// The written bytes by the store's own counter.
     pub store_written_bytes_per_commit: f64,
-    /// Bytes handed to the system in calls that write.
+    /// The bytes passed to the system in write calls.
     pub handed_bytes_per_commit: Option<f64>,
-    /// Bytes that reached the device, by anybody.
+    /// The bytes that reached the device, of all processes.
     pub device_bytes_per_commit: Option<f64>,
-    /// What the store wrote by what was of use.
+    /// The ratio of the store's written bytes to the payload.
     pub write_amplification_ratio: f64,
-    /// Pages that changed, once for commits that became durable together.
+    /// The number of changed pages, once for commits that became durable together.
     pub changed_pages_per_commit: f64,
-    /// Lines of 64 bytes of them that changed.
+    /// The number of changed 64-byte lines in these pages.
     pub changed_lines_per_commit: f64,
-    /// New bytes of pages: lines, on files pages.
+    /// The new contents of pages: in lines, or on files in pages.
     pub data_units_per_commit: f64,
-    /// What says what a commit consists of, where that is not data itself; in the same units.
+    /// The journal units, except where data itself serves as the journal; in the same units.
     pub journal_units_per_commit: f64,
-    /// What brings pages together that lie in two slots.
+    /// The units that consolidate pages from two slots.
     pub consolidation_units_per_commit: f64,
-    /// Tables and superblocks.
+    /// The units of tables and superblocks.
     pub table_units_per_commit: f64,
-    /// Lines that were flushed; none on files.
+    /// The number of flushed lines; zero on files.
     pub flushed_lines_per_commit: f64,
-    /// Waits for the device.
+    /// The number of waits for the device.
     pub fences_per_commit: f64,
-    /// Transactions that became durable together.
+    /// The number of transactions that became durable together.
     pub commits_per_batch: f64,
 }
 
 impl Measured {
-    /// Of a run, with what the system and the store counted meanwhile.
+    /// Creates the record of a run, with the counters of the system and the store.
     pub fn new(
         medium: Medium,
         point: &Point,
@@ -130,7 +130,7 @@ impl Measured {
         }
     }
 
-    /// `uniform`, `zipf 0.99 scrambled`.
+    /// Returns the name of the distribution: `uniform`, `zipf 0.99 scrambled`.
     pub fn distribution(&self) -> String {
         match self.point.keys {
             Distribution::Uniform => "uniform".into(),

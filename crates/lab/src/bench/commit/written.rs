@@ -1,4 +1,4 @@
-//! What the system says that was written, at three places on the way to the device.
+//! The system's counters of written bytes, at three stages towards the device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,30 +6,31 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Sectors of `/sys/dev/block` have this many bytes, whatever the device's are.
+/// The size of a sector in `/sys/dev/block`, independent of the device's, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// Bytes so far. `None` where the system does not tell.
+/// Cumulative bytes. `None` if the system does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Handed over by this process in calls that write (`wchar` of `/proc/self/io`).
+    /// Bytes passed by this process in write calls (`wchar` of `/proc/self/io`).
     pub handed_bytes: Option<u64>,
-    /// Of pages that this process made dirty, less what was cancelled before it was written (`write_bytes` and
-    /// `cancelled_write_bytes`). Newer kernels cache files in folios of up to megabytes, and count a whole folio for a byte.
+    /// Bytes of pages that this process dirtied, less those cancelled before they were written
+    /// (`write_bytes` and `cancelled_write_bytes`). Newer kernels cache files in folios of up to
+    /// megabytes, and count a whole folio for a byte.
     pub dirtied_bytes: Option<u64>,
-    /// Written to the device that a folder's file system is on, by anybody, the file system's own journal included. It says
-    /// something about this process if nobody else uses that device.
+    /// Bytes written to the device of a folder's file system by all processes, the file system's
+    /// own journal included. They describe this process if no other process uses that device.
     pub device_bytes: Option<u64>,
 }
 
 impl Written {
-    /// As of now, with the device under `folder`.
+    /// Reads the counters now, with the device of `folder`.
     pub fn now(folder: &Path) -> Self {
         let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
         Self { device_bytes: device(folder), ..Self::of_process(&io) }
     }
 
-    /// Since `earlier`.
+    /// Returns the difference since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {
@@ -59,7 +60,7 @@ fn device(folder: &Path) -> Option<u64> {
     sectors(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
 }
 
-/// The seventh number: sectors written.
+/// Returns the bytes of the seventh number: sectors written.
 fn sectors(stat: &str) -> Option<u64> {
     Some(stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()? * SECTOR_BYTES)
 }

@@ -1,35 +1,36 @@
-//! One report against another, point by point. A ratio above 1 is better than the base, for rates as for latencies.
+//! Compares one report with another, point by point. A ratio above 1 is better than the base, for
+//! rates as for latencies.
 
 use super::{Point, Report};
 
-/// A point that both have.
+/// A point that both reports have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// The point.
     pub point: Point,
-    /// Its rate in the base.
+    /// The rate in the base.
     pub base_bytes_per_sec: f64,
-    /// Its rate now.
+    /// The rate now.
     pub bytes_per_sec: f64,
-    /// The rate now, by that of the base.
+    /// The ratio of the rate now to that of the base.
     pub rate: f64,
-    /// The median latency of the base, by that now.
+    /// The ratio of the base's median latency to the latency now.
     pub p50: f64,
-    /// The same of the slowest hundredth.
+    /// The same ratio of the 99th percentiles.
     pub p99: f64,
 }
 
-/// What comparing two reports gives.
+/// The comparison of two reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Points of both, in the order of the later one.
+    /// The points of both, in the order of the later one.
     pub points: Vec<Compared>,
-    /// Points that only one has.
+    /// The number of points that only one has.
     pub unmatched: usize,
 }
 
 impl Comparison {
-    /// Of a base and what came later.
+    /// Compares a base with a later report.
     pub fn of(base: &Report, now: &Report) -> Self {
         let mut points = Vec::new();
         for new in &now.points {
@@ -52,19 +53,19 @@ impl Comparison {
         Self { points, unmatched }
     }
 
-    /// The lowest ratio of rates; `None` if nothing could be compared.
+    /// Returns the lowest ratio of rates, or `None` if no point could be compared.
     pub fn lowest(&self) -> Option<f64> {
         self.points.iter().map(|point| point.rate).min_by(f64::total_cmp)
     }
 
-    /// The geometric mean of the ratios of rates.
+    /// Returns the geometric mean of the ratios of rates.
     pub fn geometric_mean(&self) -> Option<f64> {
         let logs = self.points.iter().map(|point| point.rate.max(f64::MIN_POSITIVE).ln());
         (!self.points.is_empty()).then(|| (logs.sum::<f64>() / self.points.len() as f64).exp())
     }
 }
 
-/// Equal, if both are nothing.
+/// Returns the ratio, or 1 if both are zero.
 fn ratio(a: f64, b: f64) -> f64 {
     match (a > 0.0, b > 0.0) {
         (false, false) => 1.0,

@@ -1,8 +1,10 @@
-//! The ways that lead to the memory of a GPU: its queues, and buffers that are filled and looked at through the host.
+//! The paths to the memory of a GPU: their queues, and buffers that are filled and checked through
+//! the host.
 //!
-//! A block that is to be written is made in pinned memory and copied to the device before it is handed to the queue, and
-//! one that is checked is copied back: neither is part of a transfer's latency, both are of the rate. A buffer that is
-//! read into and checked is overwritten before, so that bytes that never came are seen.
+//! A block to be written is made in pinned memory and copied to the device before it is handed to
+//! the queue. A block to be checked is copied back. Both copies are excluded from the latency of a
+//! transfer, and included in the rate. A buffer to be read into and checked is overwritten first,
+//! to detect bytes that never arrived.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +17,22 @@ use onehop_io::{Error, Ledger, LocalFile, Operation, Queue, ReadAt, Result};
 use super::run::Buffers;
 use super::{BenchFile, Point};
 
-/// What a GPU pins at once: buffers that are registered with cuFile are whole ones, whatever the block.
+/// The GPU's pinning granularity: buffers registered with cuFile are multiples of it, for any block
+/// size.
 const GPU_PAGE_BYTES: usize = 64 << 10;
 
-/// What a buffer is filled with that is about to be read into.
+/// The fill byte of a buffer that is about to be read into.
 const POISON: u8 = 0xee;
 
-/// A GPU, and cuFile if it is to be had.
+/// A GPU, and cuFile if it is available.
 #[derive(Debug)]
 pub struct Gpu {
     context: Arc<Context>,
-    /// Or why not.
+    /// cuFile, or the reason it is unavailable.
     cufile: std::result::Result<Arc<Cufile>, String>,
 }
 
-/// What an error of a device is, with what helps.
+/// Formats an error of a device, with its remedy.
 fn said(e: &onehop_cuda::Error) -> String {
     match e.cure() {
         Some(cure) => format!("{e}; {cure}"),
@@ -37,7 +40,7 @@ fn said(e: &onehop_cuda::Error) -> String {
     }
 }
 
-/// What a point cannot be had without.
+/// Creates the error of a missing prerequisite.
 pub(super) fn missing(what: impl Into<String>, why: impl Into<String>) -> Error {
     Error::new(Operation::Open, what, io::Error::new(io::ErrorKind::Unsupported, why.into()))
 }
@@ -49,37 +52,37 @@ impl Gpu {
         Self::with(context, cufile)
     }
 
-    /// With a cuFile that is open, or why there is none.
+    /// Creates a GPU with an opened cuFile, or the reason there is none.
     pub fn with(context: Arc<Context>, cufile: onehop_cuda::Result<Arc<Cufile>>) -> Self {
         Self { context, cufile: cufile.map_err(|e| said(&e)) }
     }
 
-    /// The device.
+    /// Returns the device's context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// cuFile, or why there is none.
+    /// Returns cuFile, or the reason there is none.
     pub fn cufile(&self) -> std::result::Result<&Arc<Cufile>, &str> {
         self.cufile.as_ref().map_err(String::as_str)
     }
 }
 
-/// What the jobs of a point share.
+/// The shared state of a point's jobs.
 #[derive(Debug)]
 pub struct Lane<'a> {
     gpu: &'a Gpu,
     way: Way,
     file: DeviceFile,
-    /// What cuFile had counted before.
+    /// cuFile's counters before the point.
     before: std::result::Result<Counts, String>,
 }
 
 impl<'a> Lane<'a> {
-    /// Registers the file for a way.
+    /// Registers the file for a path.
     ///
     /// # Errors
-    /// What the way cannot be had without, as an error of opening.
+    /// Returns a missing prerequisite as an error of opening.
     pub fn open(gpu: &'a std::result::Result<Gpu, String>, way: Way, file: &Arc<LocalFile>) -> Result<Self> {
         let gpu = gpu.as_ref().map_err(|why| missing("a GPU", why))?;
         let cufile = match way.is_cufile() {
@@ -91,7 +94,7 @@ impl<'a> Lane<'a> {
         Ok(Self { gpu, way, file, before })
     }
 
-    /// Which way the bytes took since.
+    /// Returns the path that the bytes have taken since.
     pub fn verdict(&self) -> Verdict {
         match &self.file.of_cufile {
             Some(file) => file.cufile().verdict(&self.before),
@@ -99,10 +102,11 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The queue and the buffers of a job.
+    /// Creates the queue and the buffers of a job.
     ///
     /// # Errors
-    /// No memory, on the device or pinned; more at once than cuFile takes: as an error of opening.
+    /// Returns an error of opening if memory is short, on the device or pinned, or if the depth
+    /// exceeds cuFile's limit.
     pub fn job(
         &self,
         point: &Point,
@@ -138,7 +142,7 @@ impl<'a> Lane<'a> {
 #[derive(Debug)]
 pub struct DeviceBufs {
     free: Vec<(usize, DeviceBuf)>,
-    /// A block on its way.
+    /// A staged block.
     host: PinnedBuf,
     poisons: bool,
 }

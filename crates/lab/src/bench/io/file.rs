@@ -1,14 +1,16 @@
-//! The files that are measured on.
+//! The files of the measurement.
 //!
-//! All sectors hold the same noise, but for their first word, which is a function of the seed and the sector's number: a
-//! block that is to be written is made by stamping its sectors, which costs next to nothing beside the write, and every
-//! block can be checked by itself, for what it holds and for where it is from. The first page is a header instead: who
-//! made the file, of which seed and length. A write of the benchmark writes what is there already, so a file is right
-//! before, while and after it is written to; and a file without that header is somebody else's, and is never touched,
-//! whatever it holds: an empty file may be a lock, and a disk image may well begin with zeroes.
+//! All sectors contain the same noise, except for their first word, which is a function of the seed
+//! and the sector's number. A block to be written is made by stamping its sectors, which is cheap
+//! compared with the write. Every block can be checked by itself, for its contents and its origin.
+//! The first page is a header instead: the program that made the file, its seed and length. A write
+//! of the benchmark writes the existing contents, so a file is valid before, during and after it is
+//! written to. A file without that header is foreign, and is never changed, regardless of its
+//! contents: an empty file may be a lock, and a disk image may begin with zeroes.
 //!
-//! The name may come to mean another file while this runs. So the file is held open and locked for as long as it is used,
-//! which another run sees, and whatever is opened or removed by its name is compared with it first.
+//! The name may refer to another file during the run. The file is therefore held open and locked
+//! while it is used, which another run detects. Before a file is opened or removed by its name, it
+//! is compared with the held one.
 
 use std::fs;
 use std::io;
@@ -23,16 +25,16 @@ use onehop_io::{AlignedBuf, Error, Ledger, LocalFile, Operation, PAGE_BYTES, Rea
 use super::super::held::Held;
 use crate::generate::{GOLDEN, mix};
 
-/// First bytes of a file that this benchmark made; the last is the version.
+/// The first bytes of a file that this benchmark made; the last is the version.
 const MAGIC: [u8; 8] = *b"1HOPIO\0\x01";
 
-/// Bytes with a stamp of their own: what storage may tear apart.
+/// The size of a stamped unit in bytes: the granularity at which storage may tear writes.
 const SECTOR_BYTES: usize = 512;
 
-/// Bytes written at once while a file is made.
+/// The number of bytes per write while a file is created.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// A file of known content.
+/// A file of known contents.
 #[derive(Clone, Debug)]
 pub struct BenchFile {
     path: PathBuf,
@@ -41,16 +43,17 @@ pub struct BenchFile {
     device: u64,
     inode: u64,
     is_new: bool,
-    /// Locked, if it is ours.
+    /// The open file, locked if this benchmark made it.
     held: Arc<Held>,
 }
 
 impl BenchFile {
-    /// The file of this length, made if it is not there. `progress` is told how many bytes have been written, and may
-    /// stop it: then there is `None`, and of a file that was not there before, nothing.
+    /// Returns the file of this length, created if it is missing. `progress` receives the number of
+    /// bytes written so far, and may stop the creation. The result is then `None`, and a file that
+    /// did not exist before is removed.
     ///
     /// # Errors
-    /// Those of the system, and one for a file that something else made.
+    /// Returns errors of the system. Fails for a file that another program made.
     pub fn prepare(
         path: &Path,
         bytes: u64,
@@ -61,9 +64,9 @@ impl BenchFile {
         let name = path.display().to_string();
         let is_new = find(path, bytes, seed)? == Found::Nothing;
         let failed = |e| Error::new(if is_new { Operation::Create } else { Operation::Open }, &name, e);
-        // If it is new and somebody has been faster, that fails.
+        // If it is new and another process creates it first, this fails.
         let held = match fs::File::options().read(true).write(true).create_new(is_new).open(path) {
-            // One that may only be read is good enough for reading.
+            // A file without write permission is sufficient for reading.
             Err(e)
                 if !is_new
                     && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
@@ -87,7 +90,8 @@ impl BenchFile {
             is_new,
             held: Arc::new(held),
         };
-        // What was there before it was locked may have been another run's, which has changed or removed it since.
+        // A file that existed before the lock may have been another run's, which has changed or
+        // removed it since.
         if is_new || find(path, bytes, seed)? != Found::Ready {
             let written = file.lay_out(&mut progress);
             if !matches!(written, Ok(ControlFlow::Continue(()))) {
@@ -100,11 +104,11 @@ impl BenchFile {
         Ok(Some(file))
     }
 
-    /// A file that something else made, to be read and no more: nobody knows what it should hold. `None` if there is
-    /// none, or it is one of this benchmark.
+    /// Returns a file that another program made, for reading only, because its expected contents
+    /// are unknown. Returns `None` if there is none, or if it is one of this benchmark.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns errors of the system.
     pub fn of_others(path: &Path) -> Result<Option<Self>> {
         match find(path, 0, 0) {
             Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => {}
@@ -124,46 +128,46 @@ impl BenchFile {
         }))
     }
 
-    /// Removes it, if its name still means it. One that cannot be removed is a nuisance and no danger: the next run knows
-    /// it for ours.
+    /// Removes the file, if its name still refers to it. A leftover file is harmless: the next run
+    /// recognizes it.
     pub fn remove(&self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode)) {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// Whether there was no such file before.
+    /// Returns true if the file did not exist before.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The number of the device that it lies on.
+    /// Returns the number of its device.
     pub fn device(&self) -> u64 {
         self.device
     }
 
-    /// The kind of its file system, if that keeps its files in memory.
+    /// Returns the kind of its file system, if that keeps its files in memory.
     pub fn memory_kind(&self) -> Option<&'static str> {
-        /// As `statfs(2)` has them.
+        /// The magic numbers of `statfs(2)`.
         const KINDS: [(i64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
         let kind = rustix::fs::statfs(&self.path).ok()?.f_type as i64;
         KINDS.iter().find(|(of, _)| *of == kind).map(|(_, name)| *name)
     }
 
-    /// Opens it for what is to be measured; writing leaves it as it is until it is written to.
+    /// Opens the file for a measurement. Opening for writing does not change it.
     ///
     /// # Errors
-    /// Those of the system: many file systems have no `O_DIRECT`.
+    /// Returns errors of the system: many file systems have no `O_DIRECT`.
     pub fn open(&self, requested: RequestedPath, writes: bool) -> Result<Arc<LocalFile>> {
         let operation = if writes { Operation::Write } else { Operation::Read };
         let file = if writes {
@@ -172,7 +176,7 @@ impl BenchFile {
             LocalFile::open(&self.path, requested)
         };
         let file = file.map_err(|e| match e.source.kind() {
-            // It was there, and could be opened: that is no fault of the path.
+            // The file existed and could be opened before, so the error is not one of the path.
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Error { operation, ..e },
             _ => e,
         })?;
@@ -184,7 +188,8 @@ impl BenchFile {
         Ok(Arc::new(file))
     }
 
-    /// Writes the content: first a header that says whose it is and fits no content, then the rest, and the header last.
+    /// Writes the contents: first a header that identifies the benchmark and matches no contents,
+    /// then the rest, and the final header last.
     fn lay_out(&self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<ControlFlow<()>> {
         let (bytes, seed) = (self.bytes, self.seed);
         let file = self.open(RequestedPath::PreferHostDirect, true)?;
@@ -212,24 +217,24 @@ impl BenchFile {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Has the system forget what it keeps of the file in its page cache.
+    /// Drops the file from the system's page cache.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns errors of the system.
     pub fn forget(&self) -> Result<()> {
         let failed = |e: io::Error| Error::new(Operation::Sync, self.path.display().to_string(), e);
         let file = fs::File::open(&self.path).map_err(failed)?;
-        // What is not on storage yet cannot be forgotten.
+        // Dirty pages cannot be dropped.
         file.sync_all().map_err(failed)?;
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|e| failed(e.into()))
     }
 
-    /// Makes a buffer ready for [`BenchFile::stamp`].
+    /// Prepares a buffer for [`BenchFile::stamp`].
     pub fn fill_noise(&self, buffer: &mut [u8]) {
         fill_noise(self.seed, buffer);
     }
 
-    /// Makes the block at a page's edge of a buffer that was made ready, or holds another block.
+    /// Makes the block at a page boundary, in a buffer that was prepared or contains another block.
     pub fn stamp(&self, offset: u64, block: &mut [u8]) {
         if block.starts_with(&MAGIC) {
             // The header has no noise.
@@ -238,14 +243,14 @@ impl BenchFile {
         stamp(self.seed, self.bytes, offset, block);
     }
 
-    /// The offset of the first byte that is not what belongs there.
+    /// Returns the offset of the first wrong byte.
     pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         first_wrong(self.seed, self.bytes, offset, bytes)
     }
 }
 
-/// What is measured on: a file of known content, or one or several that others made, which are only read, as if they lay
-/// one behind the other.
+/// The files of a measurement: one of known contents, or one or several foreign ones, which are
+/// only read, as one concatenated file.
 #[derive(Clone, Debug)]
 pub struct Files {
     first: BenchFile,
@@ -259,32 +264,32 @@ impl From<BenchFile> for Files {
 }
 
 impl Files {
-    /// With another one behind them.
+    /// Appends a file.
     pub fn push(&mut self, file: BenchFile) {
         self.more.push(file);
     }
 
-    /// The first, which is the only one wherever content is known.
+    /// Returns the first file, which is the only one if its contents are known.
     pub fn first(&self) -> &BenchFile {
         &self.first
     }
 
-    /// All of them, in order.
+    /// Returns all files, in order.
     pub fn iter(&self) -> impl Iterator<Item = &BenchFile> {
         iter::once(&self.first).chain(&self.more)
     }
 
-    /// How many.
+    /// Returns the number of files.
     pub fn count(&self) -> usize {
         1 + self.more.len()
     }
 
-    /// The bytes of all of them.
+    /// Returns the total size in bytes.
     pub fn bytes(&self) -> u64 {
         self.iter().map(BenchFile::bytes).sum()
     }
 
-    /// What they are called in reports.
+    /// Returns the name in reports.
     pub fn name(&self) -> String {
         let first = self.first.path().display();
         match self.more.len() {
@@ -294,13 +299,13 @@ impl Files {
     }
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// A file of this benchmark, with other content or not finished.
+    /// A file of this benchmark, with other contents or incomplete.
     Ours,
-    /// What is wanted.
+    /// The requested file.
     Ready,
 }
 
@@ -327,12 +332,12 @@ fn find(path: &Path, bytes: u64, seed: u64) -> Result<Found> {
     Ok(if is_ready { Found::Ready } else { Found::Ours })
 }
 
-/// SplitMix64 of a counter.
+/// Returns SplitMix64 of a counter.
 fn word(seed: u64, i: u64) -> u64 {
     mix(seed ^ i.wrapping_mul(GOLDEN))
 }
 
-/// What every sector holds.
+/// Returns the noise of every sector.
 fn noise(seed: u64) -> [u8; SECTOR_BYTES] {
     let mut sector = [0; SECTOR_BYTES];
     for (i, place) in sector.chunks_mut(8).enumerate() {
@@ -349,7 +354,8 @@ fn header(seed: u64, bytes: u64) -> [u8; PAGE_BYTES] {
     page
 }
 
-/// Makes a block of a buffer that held one before, or of any if it is filled with noise first. `offset` is a page's edge.
+/// Makes a block in a buffer that contained one before, or in one that was filled with noise.
+/// `offset` is a page boundary.
 fn stamp(seed: u64, bytes: u64, offset: u64, out: &mut [u8]) {
     let first = offset / SECTOR_BYTES as u64;
     for (number, sector) in (first..).zip(out.chunks_exact_mut(SECTOR_BYTES)) {
@@ -396,7 +402,7 @@ fn first_wrong(seed: u64, bytes: u64, offset: u64, found: &[u8]) -> Option<u64> 
 mod tests {
     use super::*;
 
-    /// Makes it, and says up to where it was told of progress: 0 if there was nothing to do.
+    /// Prepares a file. Also returns the last reported progress: 0 if there was nothing to do.
     fn prepared(path: &Path, bytes: u64, seed: u64) -> (BenchFile, u64) {
         let mut told = 0;
         let progress = |n| {
@@ -425,7 +431,7 @@ mod tests {
         let (file, told) = prepared(&path, 9_000_000, 3);
         assert_eq!((told, file.is_new()), (0, false), "it is there");
         drop(file);
-        // Another seed or length: made anew.
+        // Another seed or length: created again.
         let (file, told) = prepared(&path, 9_000_000, 4);
         assert!(told > 0 && !file.is_new());
     }
@@ -472,7 +478,7 @@ mod tests {
     #[test]
     fn what_others_made_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
-        // Text, an empty file that may be a lock, and a disk image whose first pages are zero.
+        // A text, an empty file that may be a lock, and a disk image whose first pages are zero.
         for content in [&b"my thesis"[..], b"", &[0; 20_000]] {
             let path = dir.path().join("mine");
             fs::write(&path, content).unwrap();

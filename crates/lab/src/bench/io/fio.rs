@@ -1,17 +1,17 @@
-//! The same point, said to fio, so that whoever does not trust our figures can take them again.
+//! The equivalent command of fio, with which our figures can be verified independently.
 //!
-//! fio's file is ours, and must be there: it lays out none. Jobs that go through it in order have a part of it each, as
-//! ours have. Writes begin one block into the file, so that the header stays, and with it the knowledge that the file
-//! may be written over; what else it holds is fio's from then on.
+//! fio uses our file, which must exist: it creates none. Sequential jobs have a part of the file
+//! each, as ours have. Writes begin one block into the file, so that the header stays, and with it
+//! the permission to overwrite the file. fio determines the rest of its contents.
 
 use std::path::Path;
 
 use super::{Effort, Point};
 
-/// The words of a command that measures a point of a file of so many bytes.
+/// Returns the words of a command that measures a point of a file of this size.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason if fio has no equivalent.
 pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> Result<Vec<String>, &'static str> {
     if point.way.is_device() {
         return Err("fio has no such path, but where it was built with cuFile; --emit gdsio has");
@@ -19,20 +19,20 @@ pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> 
     let block = point.block_bytes as u64;
     let skipped = if point.rw.writes() { block } else { 0 };
     let blocks = (file_bytes.saturating_sub(skipped) / block).max(1);
-    // Of blocks anywhere every job has all.
+    // Each random job uses all blocks.
     let parts = if point.rw.is_random() { 1 } else { point.jobs as u64 };
     let part_bytes = (blocks / parts).max(1) * block;
     let mut words = vec![
         "fio".to_string(),
         "--name=point".into(),
-        // A colon is between the names of several files.
+        // fio separates the names of several files by a colon.
         format!("--filename={}", file.display().to_string().replace(':', "\\:")),
         "--allow_file_create=0".into(),
         format!("--rw={}", point.rw),
         format!("--bs={block}"),
         format!("--ioengine={}", if point.way.has_depth() { "io_uring" } else { "psync" }),
         format!("--direct={}", u8::from(point.way.is_direct())),
-        // Ours tells the page cache nothing about what comes.
+        // Our reads give the page cache no hints.
         "--fadvise_hint=0".into(),
         format!("--iodepth={}", if point.way.has_depth() { point.depth } else { 1 }),
         format!("--numjobs={}", point.jobs),
@@ -49,7 +49,7 @@ pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> 
         words.push(format!("--offset_increment={part_bytes}"));
     }
     if point.rw.is_random() {
-        // Ours may meet a block again before it has met all.
+        // Our random order may repeat a block before it has visited all.
         words.push("--norandommap".into());
     }
     if point.way.has_depth() {
@@ -58,7 +58,7 @@ pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> 
     Ok(words)
 }
 
-/// A command as a shell reads it.
+/// Returns a command as a shell reads it.
 pub fn shell_line(words: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%".contains(c);
     let quoted = |word: &String| match word.chars().all(is_plain) {

@@ -1,16 +1,16 @@
-//! The same point, said to gdsio, NVIDIA's own benchmark of cuFile.
+//! The equivalent command of gdsio, NVIDIA's own benchmark of cuFile.
 //!
-//! gdsio lays out what it writes to, header and all: writes have a file of their own beside ours. It has no ramp, and
-//! whole seconds.
+//! gdsio overwrites the whole file that it writes to, the header included, so writes have a file of
+//! their own beside ours. It has no ramp, and whole seconds.
 
 use std::path::Path;
 
 use super::{Effort, Point, Rw, Way};
 
-/// The words of a command that measures a point of a file of so many bytes with this GPU.
+/// Returns the words of a command that measures a point of a file of this size with this GPU.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason if gdsio has no equivalent.
 pub fn command(
     point: &Point,
     effort: &Effort,

@@ -1,22 +1,22 @@
-//! `bench io`: what each path from a file to memory, and back, really gives.
+//! `bench io`: the actual performance of each path from a file to memory, and back.
 //!
-//! A *point* is one pattern, block size, depth, number of jobs and path: it runs for a while, warmed up first, as often as
-//! asked, and its figures are those of the repeat with the median rate. What is measured moves through the very
-//! queues ([`onehop_io::Queue`]) that the engine reads through.
+//! A *point* is one pattern, block size, depth, number of jobs and path. It runs for a given time
+//! after a warm-up, as often as requested, and its figures are those of the repeat with the median
+//! rate. The transfers use the same queues ([`onehop_io::Queue`]) that the engine reads through.
 //!
-//! - [`file`] makes the files: every byte is a function of its place, so that every read can be checked and a write
-//!   never changes what is there.
-//! - [`pattern`] says which block is next.
-//! - [`run`] keeps the queues full and takes the times.
-//! - [`usage`] asks the system what it cost, and what the device really did.
-//! - [`device`] has the ways that lead to the memory of a GPU.
-//! - [`sweep`] makes points of lists and measures each as often as asked.
-//! - [`report`] is all of it as JSON and CSV, and says which figures are not what they seem.
-//! - [`compare`] sets one report against another, [`fio`] and [`gdsio`] say the same to those programs, [`plot`] draws the
-//!   paper's figures.
+//! - [`file`] creates the files: every byte is a function of its place, so that every read can be
+//!   checked and a write never changes the contents.
+//! - [`pattern`] selects the next block.
+//! - [`run`] keeps the queues full and measures the times.
+//! - [`usage`] measures the cost on the system, and the actual transfers of the device.
+//! - [`device`] has the paths to the memory of a GPU.
+//! - [`sweep`] combines lists into points and measures each as often as requested.
+//! - [`report`] writes all of it as JSON and CSV, and marks misleading figures.
+//! - [`compare`] compares one report with another, [`fio`] and [`gdsio`] return equivalent commands
+//!   of those programs, and [`plot`] draws the paper's figures.
 //!
-//! Which way was asked for ([`Way`]) and which the bytes took ([`EffectivePath`]) are two types: the second comes from the
-//! open file, or from what cuFile counted.
+//! The requested path ([`Way`]) and the path that the bytes took ([`EffectivePath`]) are two types.
+//! The second comes from the open file, or from cuFile's counters.
 
 pub mod compare;
 pub mod device;
@@ -44,7 +44,7 @@ pub use report::{Measured, PageCache, Report};
 pub use run::{Figures, Latency, measure};
 pub use sweep::{Sweep, repeat};
 
-/// What is done to the file.
+/// The access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rw {
@@ -52,23 +52,23 @@ pub enum Rw {
     Read,
     /// Sequential writes.
     Write,
-    /// Reads of blocks anywhere.
+    /// Random reads.
     RandRead,
-    /// Writes of blocks anywhere.
+    /// Random writes.
     RandWrite,
 }
 
 impl Rw {
-    /// All of them, by the names that fio has for them.
+    /// All patterns, by fio's names.
     pub const ALL: [(&'static str, Rw); 4] =
         [("read", Rw::Read), ("write", Rw::Write), ("randread", Rw::RandRead), ("randwrite", Rw::RandWrite)];
 
-    /// Whether bytes leave memory.
+    /// Returns true for writes.
     pub fn writes(self) -> bool {
         matches!(self, Rw::Write | Rw::RandWrite)
     }
 
-    /// Whether blocks are taken in no order.
+    /// Returns true for random order.
     pub fn is_random(self) -> bool {
         matches!(self, Rw::RandRead | Rw::RandWrite)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Rw {
     }
 }
 
-/// How bytes are asked to travel.
+/// The requested path of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// `pread` and `pwrite` through the page cache.
@@ -96,7 +96,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Those to host memory, by name.
+    /// The paths to host memory, by name.
     pub const HOST: [(&'static str, Way); 4] = [
         ("buffered", Way::Buffered),
         ("host", Way::Host),
@@ -104,22 +104,22 @@ impl Way {
         ("uring-buffered", Way::UringBuffered),
     ];
 
-    /// Those to the memory of a GPU, by name.
+    /// Returns the paths to the memory of a GPU, by name.
     pub fn to_devices() -> impl Iterator<Item = (&'static str, Way)> {
         onehop_cuda::Way::ALL.into_iter().map(|(name, way)| (name, Way::Device(way)))
     }
 
-    /// All of them, by name.
+    /// Returns all paths, by name.
     pub fn all() -> impl Iterator<Item = (&'static str, Way)> {
         Self::HOST.into_iter().chain(Self::to_devices())
     }
 
-    /// The one of a name.
+    /// Returns the path of a name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::all().find(|(of, _)| *of == name).map(|(_, way)| way)
     }
 
-    /// Whether it is for sure that the page cache is passed by. What cuFile does is its own affair.
+    /// Returns true if the path certainly bypasses the page cache. cuFile decides for itself.
     pub fn is_direct(self) -> bool {
         match self {
             Way::Host | Way::Uring => true,
@@ -128,22 +128,22 @@ impl Way {
         }
     }
 
-    /// Whether the file is opened past the page cache.
+    /// Returns true if the file is opened past the page cache.
     pub fn opens_direct(self) -> bool {
         self.is_direct() || self.is_cufile()
     }
 
-    /// Whether it leads to the memory of a GPU.
+    /// Returns true if the path leads to the memory of a GPU.
     pub fn is_device(self) -> bool {
         matches!(self, Way::Device(_))
     }
 
-    /// Whether it is up to cuFile how the bytes travel.
+    /// Returns true if cuFile determines the path of the bytes.
     pub fn is_cufile(self) -> bool {
         matches!(self, Way::Device(way) if way.is_cufile())
     }
 
-    /// Whether a job may have more than one transfer in flight.
+    /// Returns true if a job may have more than one transfer in flight.
     pub fn has_depth(self) -> bool {
         !matches!(self, Way::Buffered | Way::Host | Way::Device(onehop_cuda::Way::CufileSync))
     }
@@ -168,33 +168,33 @@ impl fmt::Display for Way {
     }
 }
 
-/// What is measured.
+/// A point of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// What is done.
+    /// The access pattern.
     pub rw: Rw,
-    /// By which way.
+    /// The requested path.
     #[serde(rename = "requested_path")]
     pub way: Way,
-    /// Bytes of a transfer, whole pages.
+    /// The size of a transfer in bytes, a multiple of the page size.
     pub block_bytes: usize,
-    /// Transfers in flight of each job.
+    /// The number of transfers in flight of each job.
     pub depth: usize,
-    /// Threads, each with a part of the file of its own if it goes through it in order.
+    /// The number of threads. Sequential ones have a part of the file each.
     pub jobs: usize,
 }
 
-/// For how long, and how carefully.
+/// The duration and thoroughness of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// What is measured.
+    /// The measured time.
     pub runtime: Duration,
-    /// What runs before that and is not.
+    /// The unmeasured time before that.
     pub ramp: Duration,
-    /// Of the file's content, and of which block is next.
+    /// The seed of the file's contents and of the order of blocks.
     pub seed: u64,
-    /// Whether every byte read is compared with what it should be, and what was written is read again.
+    /// True if every byte read is compared with its expected value, and written data is read again.
     pub verify: bool,
-    /// Whether the processor reads what was read into host memory, once.
+    /// True if the processor reads the data in host memory, once.
     pub touch: bool,
 }

@@ -1,4 +1,4 @@
-//! The path that bytes really took.
+//! The path that bytes took.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use onehop_cuda::Effective;
 use onehop_io::Path;
 use serde::{Deserialize, Serialize};
 
-/// The path, as found out: from the open file, or from what cuFile counted while the point was measured.
+/// The path, as detected from the open file, or from cuFile's counters during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EffectivePath {
     /// Through the page cache.
@@ -15,7 +15,7 @@ pub enum EffectivePath {
     /// Past the page cache, into host memory.
     #[serde(rename = "host direct")]
     HostDirect,
-    /// The file is memory.
+    /// The file is in memory.
     #[serde(rename = "memory")]
     Memory,
     /// Over the network, from servers that store them.
@@ -24,16 +24,16 @@ pub enum EffectivePath {
     /// From storage into device memory.
     #[serde(rename = "direct")]
     Direct,
-    /// By cuFile, through host memory of its own.
+    /// By cuFile, through its own host memory.
     #[serde(rename = "compat")]
     Compat,
-    /// By cuFile, some this way, some that way.
+    /// By cuFile, on both paths.
     #[serde(rename = "direct and compat")]
     Mixed,
-    /// Through pinned host memory of ours.
+    /// Through our pinned host memory.
     #[serde(rename = "staged")]
     Staged,
-    /// By cuFile, which does not say how.
+    /// By cuFile, which does not report its path.
     #[serde(rename = "not verified")]
     NotVerified,
 }

@@ -1,5 +1,5 @@
-//! Which block is next. The blocks of several files are those of one that they would make, one behind the other, but for
-//! what is left of each behind its last whole block.
+//! The order of blocks. Several files count as one concatenated file, without the remainder after
+//! the last whole block of each.
 
 use super::Rw;
 use crate::generate::{GOLDEN, mix};
@@ -8,27 +8,27 @@ use crate::generate::{GOLDEN, mix};
 #[derive(Debug)]
 pub struct Blocks {
     is_random: bool,
-    /// The job's first block and how many it has.
+    /// The job's first block and its number of blocks.
     first: u64,
     count: u64,
     block_bytes: u64,
-    /// The number of the block behind the last one of each file.
+    /// The number of the block after the last one of each file.
     ends: Vec<u64>,
     state: u64,
 }
 
-/// Where a block lies.
+/// The place of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of which file, counted from 0.
+    /// The index of the file, from 0.
     pub file: usize,
-    /// From which byte of it on.
+    /// The offset in the file, in bytes.
     pub offset: u64,
 }
 
 impl Blocks {
-    /// Of job `job` of `jobs`, in files of so many bytes. In order, each job has a part of them of its own; at random, all
-    /// have all of them.
+    /// Creates the blocks of job `job` of `jobs`, in files of these sizes. Sequential jobs have a
+    /// part of the blocks each; random ones all have all of them.
     pub fn new(rw: Rw, lengths: &[u64], block_bytes: usize, job: usize, jobs: usize, seed: u64) -> Self {
         let block_bytes = block_bytes as u64;
         let ends = lengths.iter().scan(0, |end, bytes| {
@@ -37,7 +37,7 @@ impl Blocks {
         });
         let mut ends: Vec<u64> = ends.collect();
         if let Some(0) = ends.last() {
-            // Too short for any: whoever reads it learns that.
+            // Too short for any block: the read will report that.
             ends[0] = 1;
         }
         let all = ends.last().copied().unwrap_or(1);
@@ -60,11 +60,12 @@ impl Blocks {
         }
     }
 
-    /// Where the next one lies.
+    /// Returns the place of the next block.
     pub fn next_place(&mut self) -> Place {
         let number = match self.is_random {
             true => {
-                // SplitMix64; the high half of a product is a number below the count, evenly enough.
+                // SplitMix64. The high half of the product is a number below the count, with
+                // sufficient uniformity.
                 self.state = self.state.wrapping_add(GOLDEN);
                 ((u128::from(mix(self.state)) * u128::from(self.count)) >> 64) as u64
             }

@@ -1,28 +1,28 @@
-//! What a report has of each point, and what to make of it: a rate that the device knows nothing of is a rate of memory,
-//! whatever path was asked for, and is marked.
+//! The report's record of each point, with notes: a rate that the device's counters do not confirm
+//! is a rate of memory, for any requested path, and is marked.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::report::{self, Line, SPREAD, or_empty, quoted};
 use super::{EffectivePath, Figures, Point};
 
-/// A device that moved less than this share of what we moved left the rest to some cache.
+/// The minimum share of our transfers that the device moved. Below it, a cache served the rest.
 const SEEN_BY_DEVICE: f64 = 0.9;
 
-/// What the page cache had to do with a point.
+/// The role of the page cache in a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageCache {
-    /// Nothing: `O_DIRECT`.
+    /// Bypassed by `O_DIRECT`.
     Bypassed,
-    /// It was in use, and had been made to forget the file before each run.
+    /// In use, and the file was dropped from it before each run.
     Dropped,
-    /// It was in use: writes are done when it has them, whenever the device gets them.
+    /// In use: writes complete in the cache, independent of the device.
     Used,
 }
 
 impl PageCache {
-    /// How it is said in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             PageCache::Bypassed => "bypassed",
@@ -40,37 +40,38 @@ impl PageCache {
     }
 }
 
-/// Whether the bytes passed the page cache by. In compat mode cuFile may use it, whatever it is told.
+/// Returns true if the bytes bypassed the page cache. In compat mode cuFile may use it, regardless
+/// of its settings.
 fn is_past_cache(figures: &Figures) -> bool {
     figures.point.way.is_direct() || figures.path == EffectivePath::Direct
 }
 
-/// A point, measured as often as asked.
+/// A point, measured as often as requested.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// The figures of the repeat with the median rate.
     #[serde(flatten)]
     pub figures: Figures,
-    /// The rates of all repeats, in the order in which they ran.
+    /// The rates of all repeats, in their order.
     pub repeats_bytes_per_sec: Vec<f64>,
-    /// What the page cache had to do with it.
+    /// The role of the page cache.
     pub page_cache: PageCache,
-    /// What whoever reads the figures has to know.
+    /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
 
 impl Measured {
-    /// Of the figures of all repeats; `None` if there are none.
+    /// Creates the record from the figures of all repeats. Returns `None` if there are none.
     pub fn new(all: Vec<Figures>) -> Option<Self> {
         Self::of(all, None)
     }
 
-    /// The same of a file that lies in memory, on a file system of this kind.
+    /// Like [`Self::new`], for a file in memory, on a file system of this kind.
     pub fn of(all: Vec<Figures>, memory_kind: Option<&str>) -> Option<Self> {
         let repeats_bytes_per_sec = all.iter().map(|figures| figures.bytes_per_sec).collect();
         let mut all = all;
         all.sort_by(|a, b| a.bytes_per_sec.total_cmp(&b.bytes_per_sec));
-        // Of two middle ones the slower: nobody is promised what was not reached half of the time.
+        // The slower of two middle ones: a claimed rate was reached at least half of the time.
         let figures = (!all.is_empty()).then(|| all.swap_remove((all.len() - 1) / 2))?;
         let page_cache = PageCache::of(&figures);
         let mut measured = Self { figures, repeats_bytes_per_sec, page_cache, notes: Vec::new() };
@@ -80,19 +81,19 @@ impl Measured {
         Some(measured)
     }
 
-    /// The rate.
+    /// Returns the rate.
     pub fn bytes_per_sec(&self) -> f64 {
         self.figures.bytes_per_sec
     }
 
-    /// How far the repeats are apart, as a share of the median; `None` of one.
+    /// Returns the range of the repeats as a share of the median, or `None` for a single one.
     pub fn spread(&self) -> Option<f64> {
         let rates = &self.repeats_bytes_per_sec;
         let (low, high) = rates.iter().fold((f64::INFINITY, 0.0f64), |(low, high), r| (low.min(*r), high.max(*r)));
         (rates.len() > 1 && self.bytes_per_sec() > 0.0).then(|| (high - low) / self.bytes_per_sec())
     }
 
-    /// What the device moved for it, and for anybody else in that time.
+    /// Returns the bytes that the device moved in that time, for all processes.
     pub fn device_bytes(&self) -> Option<u64> {
         match self.figures.point.rw.writes() {
             true => self.figures.usage.device_written_bytes,
@@ -100,7 +101,7 @@ impl Measured {
         }
     }
 
-    /// The share of what we moved that the device has moved; `None` where it has no counters.
+    /// Returns the ratio of the device's bytes to ours, or `None` if the device has no counters.
     pub fn device_share(&self) -> Option<f64> {
         let moved = self.bytes_per_sec() * self.figures.usage.seconds;
         (moved > 0.0).then_some(self.device_bytes()? as f64 / moved)
@@ -144,24 +145,24 @@ pub type Unavailable = report::Unavailable<Point>;
 /// A whole run.
 pub type Report = report::Report<Settings, Measured, Point>;
 
-/// How it was measured.
+/// The settings of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// The file.
+    /// The path of the file.
     pub file: String,
-    /// Its length.
+    /// The length of the file.
     pub file_bytes: u64,
-    /// Time measured of each point.
+    /// The measured time of each point.
     pub runtime_seconds: f64,
-    /// Time before that.
+    /// The unmeasured time before that.
     pub ramp_seconds: f64,
-    /// How often.
+    /// The number of repeats.
     pub repeats: usize,
-    /// Of content and patterns.
+    /// The seed of contents and patterns.
     pub seed: u64,
-    /// Whether content was compared.
+    /// True if contents were compared.
     pub verify: bool,
-    /// Whether content was read by the processor.
+    /// True if the processor read the contents.
     #[serde(default)]
     pub touch: bool,
 }
@@ -259,7 +260,7 @@ pub(super) mod tests {
     use super::super::{Latency, Rw, Way, usage::Usage};
     use super::*;
 
-    /// Figures that somebody could have measured.
+    /// Returns plausible figures.
     pub fn figures(rw: Rw, way: Way, block_bytes: usize, depth: usize, jobs: usize, rate: f64) -> Figures {
         let device = Some(rate as u64);
         Figures {
@@ -290,6 +291,7 @@ pub(super) mod tests {
         }
     }
 
+    /// Returns a report of these figures.
     pub fn report(points: Vec<Figures>) -> Report {
         let settings = Settings {
             file: "/data/f".into(),
@@ -369,7 +371,7 @@ pub(super) mod tests {
         assert!(of(Way::Buffered, Rw::Read, Some(0)).contains("page cache: the device read 0 %"));
         assert!(of(Way::Buffered, Rw::Write, Some(300_000_000)).contains("the device had 30 %"));
         assert!(of(Way::Host, Rw::Read, Some(500_000_000)).contains("it moved 50 %"));
-        // Somebody else was busy too; or nobody knows.
+        // Other processes used the device too, or its counters are unknown.
         assert_eq!(of(Way::Host, Rw::Read, Some(2_000_000_000)), "");
         assert_eq!(of(Way::Buffered, Rw::Read, None), "");
     }

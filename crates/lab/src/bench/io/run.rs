@@ -1,9 +1,9 @@
-//! Keeps queues full for a while and takes the times.
+//! Keeps queues full for a given time and measures the transfers.
 //!
-//! Each job is a thread with a queue and as many buffers as it may have in flight. All begin at once; what comes back
-//! during the ramp is not counted, nor is what comes back after the end, which is only waited for. The latency of a
-//! transfer is the time from when it is handed to the queue until it is taken back, with the wait in a batch: what a
-//! caller sees.
+//! Each job is a thread with a queue and as many buffers as it may have in flight. All begin at
+//! once. Transfers that complete during the ramp or after the end are not counted. The latency of a
+//! transfer is the time from its submission to the queue until its completion is taken, including
+//! the wait in a batch, as a caller sees it.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -26,70 +26,72 @@ use super::pattern::{Blocks, Place};
 use super::usage::{Meters, Usage};
 use super::{BenchFile, EffectivePath, Effort, Files, Gpu, Point, Way};
 
-/// Parts that the measured time is cut into, to see whether the rate is steady. A third of the time is four of them.
+/// The number of parts of the measured time, to detect an unsteady rate. Four of them are a third
+/// of the time.
 const PARTS: usize = 12;
 
-/// A rate is steady if no third of the measured time is further from the mean than this, and no part further than three
-/// times this.
+/// The tolerance of a steady rate: no third of the measured time deviates from the mean by more
+/// than this, and no part by more than three times this.
 const STEADY: f64 = 0.1;
 
-/// Transfers below which a third of the time holds too few to say.
+/// The minimum number of transfers for a verdict on steadiness.
 const ENOUGH_TRANSFERS: u64 = 10 * PARTS as u64;
 
-/// How often whoever waits is asked whether to go on.
+/// The interval at which `watch` is called.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// Times from handing a transfer to the queue until it is back, in microseconds.
+/// The times from the submission of a transfer to its completion, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The mean.
     pub mean_us: f64,
-    /// Half of all are as fast.
+    /// The median.
     pub p50_us: f64,
-    /// And so on.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 95 of 100.
+    /// The 95th percentile.
     pub p95_us: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 999 of 1,000.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// The slowest.
+    /// The maximum.
     pub max_us: f64,
 }
 
-/// What a point gave.
+/// The figures of a point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
-    /// What was measured.
+    /// The point.
     #[serde(flatten)]
     pub point: Point,
-    /// The path that the bytes took, from the open file or from what cuFile counted.
+    /// The path that the bytes took, from the open file or from cuFile's counters.
     #[serde(rename = "effective_path")]
     pub path: EffectivePath,
-    /// How that is known, where it was asked of somebody.
+    /// The evidence for the path, if it came from counters.
     #[serde(rename = "effective_path_evidence", default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
-    /// Transfers that came back in the measured time.
+    /// The number of transfers that completed in the measured time.
     pub transfers: u64,
-    /// Bytes in a second.
+    /// The rate in bytes per second.
     pub bytes_per_sec: f64,
-    /// Transfers in a second.
+    /// The rate in transfers per second.
     pub ops_per_sec: f64,
-    /// How long a transfer took.
+    /// The latencies of transfers.
     pub latency: Latency,
-    /// What it cost.
+    /// The cost on the system.
     pub usage: Usage,
-    /// Whether the rate was the same throughout; `None` if there were too few transfers to say.
+    /// True if the rate was constant; `None` if there were too few transfers for a verdict.
     pub is_steady: Option<bool>,
-    /// Bytes whose content was compared.
+    /// The number of bytes whose contents were compared.
     pub verified_bytes: u64,
 }
 
-/// Measures a point once. `watch` is called every now and then, and may stop it: then there is `None`.
+/// Measures a point once. `watch` is called periodically, and may stop the measurement; the result
+/// is then `None`.
 ///
 /// # Errors
-/// Those of the system, with file and offset; content that is not what it should be.
+/// Returns errors of the system, with file and offset. Fails if contents are wrong.
 pub fn measure(
     files: &Files,
     gpu: &std::result::Result<Gpu, String>,
@@ -98,7 +100,7 @@ pub fn measure(
     watch: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Figures>> {
     let requested = if point.way.opens_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
-    // Also where cuFile is asked to pass it by: its batches do not always.
+    // Also if cuFile should bypass the cache, because its batches do not always.
     if !point.way.is_direct() && !point.rw.writes() {
         files.iter().try_for_each(BenchFile::forget)?;
     }
@@ -131,7 +133,7 @@ pub fn measure(
             let begun = thread::Builder::new().spawn_scoped(scope, move || {
                 let arrival = gate.arrival();
                 let prepared = job.prepare();
-                // Also a job that cannot run is waited for.
+                // A job that cannot run is awaited, too.
                 let start = arrival.wait();
                 job.run(prepared?, &Clock { start, ramp: effort.ramp, runtime: effort.runtime })
             });
@@ -178,13 +180,13 @@ pub fn measure(
             let verdict = device.verdict();
             (verdict.effective.into(), Some(verdict.because))
         }
-        // All are opened alike.
+        // All files are opened in the same way.
         None => (open[0].hints().path.into(), None),
     };
     Ok(Some(all.figures(point, path, usage, effort)))
 }
 
-/// Reads the whole file and compares.
+/// Reads the whole file and compares it.
 fn verify_all(file: &BenchFile) -> Result<u64> {
     let open = file.open(RequestedPath::PreferHostDirect, false)?;
     let mut buffer = onehop_io::AlignedBuf::zeroed(4 << 20);
@@ -209,8 +211,8 @@ fn check(file: &BenchFile, name: &str, offset: u64, found: &[u8]) -> Result<()> 
     }
 }
 
-/// Where jobs wait until all are ready, and learn when they begin: all at one instant, so that what they count falls into
-/// one span of time, however late the system lets some of them run.
+/// A barrier at which jobs wait until all are ready, and learn the common start time. All counts
+/// therefore refer to one span of time, even if the system delays some jobs.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -232,7 +234,7 @@ impl Gate {
         Arrival { gate: self, has_arrived: false }
     }
 
-    /// Lets them go as soon as so many are ready.
+    /// Releases the jobs once `jobs` of them are ready.
     fn open(&self, jobs: usize) -> Instant {
         let mut state = self.lock();
         while state.ready < jobs {
@@ -245,7 +247,7 @@ impl Gate {
     }
 }
 
-/// A job on its way to the gate. One that panics is not waited for.
+/// A job before the barrier. A job that panics counts as arrived.
 struct Arrival<'a> {
     gate: &'a Gate,
     has_arrived: bool,
@@ -260,7 +262,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// When it begins.
+    /// Waits for the start and returns its time.
     fn wait(mut self) -> Instant {
         self.arrive();
         let mut state = self.gate.lock();
@@ -287,7 +289,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// How far into the measured time something is; `None` before and after.
+    /// Returns the offset of a time in the measured span, or `None` before and after it.
     fn measured(&self, at: Instant) -> Option<Duration> {
         at.saturating_duration_since(self.start).checked_sub(self.ramp).filter(|into| *into < self.runtime)
     }
@@ -314,19 +316,19 @@ enum Prepared {
 
 /// The buffers of a job, by number.
 pub(super) trait Buffers<B> {
-    /// One that is not in flight.
+    /// Takes a buffer that is not in flight.
     fn take(&mut self) -> Option<(usize, B)>;
 
-    /// It is not any more.
+    /// Returns a buffer that is no longer in flight.
     fn give(&mut self, number: usize, buffer: B);
 
-    /// Makes one ready to be read into.
+    /// Prepares a buffer for a read.
     fn for_reading(&mut self, buffer: &mut B) -> io::Result<()>;
 
-    /// Puts a block into one.
+    /// Writes a block into a buffer.
     fn for_writing(&mut self, file: &BenchFile, offset: u64, buffer: &mut B) -> io::Result<()>;
 
-    /// What one holds.
+    /// Returns the contents of a buffer.
     fn content<'a>(&'a mut self, buffer: &'a B, bytes: usize) -> io::Result<&'a [u8]>;
 }
 
@@ -461,15 +463,15 @@ impl Job<'_> {
     }
 }
 
-/// Reads every byte, as whoever wants them would.
+/// Reads every byte, as a program that uses them would.
 fn touch(content: &[u8]) {
     let sum = content.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
     std::hint::black_box(sum.fold(0, u64::wrapping_add));
 }
 
-/// What a job, or all of them, did in the measured time.
+/// The result of a job, or of all of them, in the measured time.
 struct Outcome {
-    /// Latencies in nanoseconds, to three digits.
+    /// The latencies in nanoseconds, to three digits.
     latency: Option<Histogram<u64>>,
     bytes: u64,
     parts: [u64; PARTS],
@@ -478,13 +480,13 @@ struct Outcome {
 
 impl Outcome {
     fn new() -> Self {
-        // Three digits are a number that it takes.
+        // Three digits are a valid precision.
         Self { latency: Histogram::new(3).ok(), bytes: 0, parts: [0; PARTS], verified: 0 }
     }
 
     fn count(&mut self, latency: Duration, bytes: usize, into: Duration, runtime: Duration) {
         if let Some(histogram) = &mut self.latency {
-            // It grows as it must.
+            // The histogram grows as necessary.
             let _ = histogram.record(latency.as_nanos() as u64);
         }
         self.bytes += bytes as u64;
@@ -494,7 +496,7 @@ impl Outcome {
 
     fn add(&mut self, other: &Self) {
         if let (Some(mine), Some(theirs)) = (&mut self.latency, &other.latency) {
-            // Both have the same digits and grow as they must.
+            // Both have the same precision and grow as necessary.
             let _ = mine.add(theirs);
         }
         self.bytes += other.bytes;
@@ -584,8 +586,8 @@ mod tests {
         assert!(measure(&file, &no_gpu(), point, &effort, &mut watch).unwrap().is_none());
     }
 
-    /// Measures for longer and longer until there is something to see: a machine that is busy may let nothing come back
-    /// within any given time.
+    /// Measures for increasing times until there is a result, because a busy machine may complete
+    /// no transfer within any given time.
     fn measured(file: &Files, point: Point) -> Result<Figures> {
         measured_with(file, &Ok(fake_gpu()), point)
     }
@@ -623,7 +625,7 @@ mod tests {
                             };
                             assert_eq!((figures.path, figures.evidence.is_some()), (expected, way.is_device()));
                         }
-                        // Where there is no such way.
+                        // The path is not available.
                         Err(e) => assert!(way != Way::Buffered && e.operation == Operation::Open, "{e}"),
                     }
                 }
@@ -665,7 +667,7 @@ mod tests {
         for (_, way) in Way::to_devices() {
             let point = Point { rw: Rw::Read, way, block_bytes: 4096, depth: 1, jobs: 1 };
             let error = measured_with(&file, &no_gpu(), point).unwrap_err();
-            // Without O_DIRECT it does not come to that.
+            // Without O_DIRECT, opening fails first.
             assert!(error.operation == Operation::Open, "{error}");
             let has_direct = file.first().open(RequestedPath::HostDirect, false).is_ok();
             assert!(!has_direct || error.source.to_string() == "no GPU", "{error}");
@@ -689,7 +691,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = prepared(&path, 1 << 20);
-        // Behind the last whole block: no write comes there.
+        // After the last whole block, where no write goes.
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[1_000_000] ^= 1;
         std::fs::write(&path, bytes).unwrap();

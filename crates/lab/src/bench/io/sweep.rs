@@ -1,27 +1,28 @@
-//! The points that lists of values make, and how each is measured.
+//! The points of combined lists of values, and their measurement.
 
 use std::ops::ControlFlow;
 
 use super::{Effort, Files, Gpu, Measured, Point, Rw, Way, measure};
 
-/// Every value is combined with every other.
+/// Lists of values. Every value is combined with every other.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// What is done.
+    /// The access patterns.
     pub rw: Vec<Rw>,
-    /// By which ways.
+    /// The requested paths.
     pub ways: Vec<Way>,
-    /// Bytes of a transfer.
+    /// The sizes of a transfer, in bytes.
     pub block_bytes: Vec<usize>,
-    /// Transfers in flight of each job.
+    /// The numbers of transfers in flight of each job.
     pub depths: Vec<usize>,
-    /// Threads.
+    /// The numbers of threads.
     pub jobs: Vec<usize>,
 }
 
 impl Sweep {
-    /// The points in the order in which they are measured: what is compared most often, the ways, side by side. A way
-    /// that has one transfer in flight at a time has one depth, whatever was asked for.
+    /// Returns the points in the order of measurement: paths, which are compared most often, are
+    /// adjacent. A path with one transfer in flight at a time has one depth, regardless of the
+    /// requested ones.
     pub fn points(&self) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         for &rw in &self.rw {
@@ -43,11 +44,11 @@ impl Sweep {
     }
 }
 
-/// Measures a point `repeats` times; its figures are those of the repeat with the median rate. `watch` may stop it: then
-/// there is `None`.
+/// Measures a point `repeats` times. Its figures are those of the repeat with the median rate.
+/// `watch` may stop the measurement; the result is then `None`.
 ///
 /// # Errors
-/// Those of [`measure`].
+/// Returns those of [`measure`].
 pub fn repeat(
     files: &Files,
     gpu: &Result<Gpu, String>,
@@ -58,7 +59,7 @@ pub fn repeat(
 ) -> onehop_io::Result<Option<Measured>> {
     let mut all = Vec::with_capacity(repeats);
     for number in 0..repeats.max(1) {
-        // Other blocks in each, so that a repeat does not find what the one before has left in some cache.
+        // Each repeat has other blocks, so that it does not find data cached by the one before.
         let effort = Effort { seed: effort.seed.wrapping_add(number as u64), ..*effort };
         match measure(files, gpu, point, &effort, watch)? {
             Some(figures) => all.push(figures),
@@ -81,7 +82,7 @@ mod tests {
             depths: vec![1, 8],
             jobs: vec![1, 2],
         };
-        // Host has one depth, uring two; a block size that is there twice counts once.
+        // Host has one depth, uring two; a duplicate block size counts once.
         let points = sweep.points();
         assert_eq!(points.len(), 2 * (1 + 2) * 2 * 2);
         assert_eq!((points[0].way, points[1].way, points[2].depth), (Way::Host, Way::Uring, 8));

@@ -1,12 +1,12 @@
-//! What the system says that something cost: processor time of the process and of the machine, and what the device
-//! really moved. Of the machine everything is counted that happened meanwhile, whoever did it.
+//! The system's cost of a measurement: processor time of the process and of the machine, and the
+//! actual transfers of the device. The machine's counters include all processes.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Readings of the system's meters.
+/// Readings of the system's counters.
 #[derive(Clone, Debug)]
 pub struct Meters {
     at: Instant,
@@ -24,29 +24,30 @@ struct Machine {
     all: f64,
 }
 
-/// What they moved on.
+/// The differences of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Wall time between the readings.
+    /// The wall time between the readings.
     pub seconds: f64,
-    /// Processor time of this process in its own code, in processors: 1 is one core, all the time.
+    /// The processor time of this process in its own code, in processors: 1 is one core, all the
+    /// time.
     pub process_user_cores: f64,
     /// The same in the kernel.
     pub process_system_cores: f64,
-    /// Of all processors' time, what programs had. `None` where the system does not say.
+    /// The share of all processors' time in programs. `None` if the system does not report it.
     pub machine_user_share: Option<f64>,
-    /// What the kernel had.
+    /// The share in the kernel.
     pub machine_system_share: Option<f64>,
-    /// What waited for storage with nothing else to do.
+    /// The share idle while waiting for storage.
     pub machine_iowait_share: Option<f64>,
-    /// Bytes that the device read, for anybody. `None` where it has no counters.
+    /// The bytes that the device read, for all processes. `None` if it has no counters.
     pub device_read_bytes: Option<u64>,
-    /// Bytes that the device wrote.
+    /// The bytes that the device wrote.
     pub device_written_bytes: Option<u64>,
 }
 
 impl Meters {
-    /// Reads them, for the block device of this number.
+    /// Reads the counters, for the block device of this number.
     pub fn read(device_number: u64) -> Self {
         let (user, system) = process_times();
         Self {
@@ -58,7 +59,7 @@ impl Meters {
         }
     }
 
-    /// What has happened since.
+    /// Returns the differences since this reading.
     pub fn since(&self) -> Usage {
         let now = Self::read(self.device_number);
         let seconds = (now.at - self.at).as_secs_f64();
@@ -81,10 +82,10 @@ impl Meters {
     }
 }
 
-/// In its own code, and in the kernel.
+/// Returns the times in its own code, and in the kernel.
 fn process_times() -> (Duration, Duration) {
-    // The second field from the end of the name on is the state; user and system time are the 14th and 15th of all, in
-    // ticks. The name may hold spaces and brackets.
+    // The first field after the name is the state. User and system time are the 14th and 15th of
+    // all fields, in ticks. The name may contain spaces and brackets.
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = text.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |n: usize| fields.get(n).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
@@ -93,7 +94,7 @@ fn process_times() -> (Duration, Duration) {
     (time(11), time(12))
 }
 
-/// The first line: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Parses the first line: user, nice, system, idle, iowait, irq, softirq, steal.
 fn machine(text: &str) -> Option<Machine> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let times: Vec<f64> = line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
@@ -101,7 +102,8 @@ fn machine(text: &str) -> Option<Machine> {
     Some(Machine { user: user + nice, system: system + irq + softirq, iowait, all: times.iter().sum() })
 }
 
-/// Bytes read and written by a device: sectors of 512 bytes in the sixth and tenth field.
+/// Returns the bytes read and written by a device: sectors of 512 bytes in the sixth and tenth
+/// field.
 fn device(text: &str, number: u64) -> Option<(u64, u64)> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let of_device = |line: &str| {
@@ -131,7 +133,7 @@ mod tests {
     fn work_costs_time() {
         let meters = Meters::read(0);
         let mut x = 1u64;
-        // However long that takes on a busy machine.
+        // This may take long on a busy machine.
         loop {
             for _ in 0..1_000_000 {
                 x = std::hint::black_box(x.wrapping_mul(31));

@@ -1,9 +1,10 @@
 //! The rows: four features between -1 and 1, and a label of a known model.
 //!
-//! `u(i)` is the i-th number of SplitMix64 with the state 0, its upper 53 bits as a number between 0 and 1. Row `r` has
-//! `x1 .. x4 = 2 u(5r) - 1 .. 2 u(5r + 3) - 1`, and with `eta = 1 + 2 x1 - 3 x2 + x3 + 0.5 x4`
+//! `u(i)` is the i-th number of SplitMix64 with the state 0, its upper 53 bits as a number between
+//! 0 and 1. Row `r` has `x1 .. x4 = 2 u(5r) - 1 .. 2 u(5r + 3) - 1`, and with `eta = 1 + 2 x1 - 3
+//! x2 + x3 + 0.5 x4`
 //!
-//! - *noisy* labels `u(5r + 4) < 1 / (1 + exp(-eta))`: a logistic model, which can be found again;
+//! - *noisy* labels `u(5r + 4) < 1 / (1 + exp(-eta))`: a logistic model, which can be recovered;
 //! - *separable* ones `eta > 0`: no best model.
 //!
 //! `bench/peers/logreg.py` makes the same rows with NumPy.
@@ -17,26 +18,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::generate::{GOLDEN, mix};
 
-/// Features.
+/// The number of features.
 pub const FEATURES: usize = 4;
-/// What labels are made by, the intercept first.
+/// The coefficients of the model, the intercept first.
 pub const MODEL: [f64; FEATURES + 1] = [1.0, 2.0, -3.0, 1.0, 0.5];
 
-/// Rows of a batch.
+/// The number of rows of a batch.
 const BATCH_ROWS: u64 = 1 << 16;
 
-/// What labels are like.
+/// The kind of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Labels {
-    /// Of a logistic model.
+    /// Labels of a logistic model.
     Noisy,
-    /// On one side of a plane or the other.
+    /// Labels by the side of a plane.
     Separable,
 }
 
 impl Labels {
-    /// The word for it, which is the table's name as well.
+    /// Returns the name, which is the table's name as well.
     pub fn name(self) -> &'static str {
         match self {
             Self::Noisy => "noisy",
@@ -55,7 +56,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// So many.
+    /// Creates `rows` rows.
     pub fn new(rows: u64, labels: Labels) -> Self {
         let mut fields: Vec<Field> =
             (1..=FEATURES).map(|n| Field::new(format!("x{n}"), DataType::Float64, false)).collect();
@@ -100,7 +101,7 @@ impl RecordBatchReader for Made {
     }
 }
 
-/// The n-th number, from 0 on to 1.
+/// Returns the n-th number in [0, 1).
 fn uniform(n: u64) -> f64 {
     (mix(n.wrapping_add(1).wrapping_mul(GOLDEN)) >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -113,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// From SplitMix64's reference implementation, seeded with 0.
+    /// Expected values are from SplitMix64's reference implementation, seeded with 0.
     #[test]
     fn numbers_are_those_of_splitmix64() {
         let first = [0xE220_A839_7B1D_CDAFu64, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];

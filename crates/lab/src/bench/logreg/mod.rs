@@ -1,10 +1,13 @@
-//! Logistic regression by SQL: `logregr_train` over some million rows, whose model is known.
+//! Logistic regression by SQL: `logregr_train` over some million rows of a known model.
 //!
-//! 1. Rows are a function of their number alone ([`data`]), and are put into a table, or are Arrow batches in memory.
-//! 2. The statement runs once unmeasured, and then as often as asked; what counts is the median of the whole statement, from
-//!    its text to its last row: reading the table, as many passes as it takes, and keeping the model.
-//! 3. A model that is not what the labels were made by has no time: coefficients of noisy labels are within six standard errors,
-//!    and of labels that are separable it must say so, with coefficients in the right proportions.
+//! 1. Rows are a function of their number alone ([`data`]), and are stored in a table, or as Arrow
+//!    batches in memory.
+//! 2. The statement runs once unmeasured, and then as often as requested. The result is the median
+//!    time of the whole statement, from its text to its last row: reading the table, the necessary
+//!    passes, and storing the model.
+//! 3. A wrong model has no time. Coefficients of noisy labels must be within six standard errors of
+//!    the true ones. Separable labels must be reported as such, with coefficients in the right
+//!    proportions.
 
 pub mod data;
 pub mod report;
@@ -29,10 +32,10 @@ use report::Measured;
 /// The result of the benchmark's steps.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The engine said no.
+    /// The engine returned an error.
     #[error("{0}")]
     Engine(#[from] onehop_engine::Error),
     /// The model is not that of the data.
@@ -40,34 +43,34 @@ pub enum Error {
     Wrong {
         /// The labels.
         labels: &'static str,
-        /// What is wrong with it.
+        /// The description of the error.
         problem: String,
     },
-    /// Ended from outside.
+    /// The benchmark was cancelled.
     #[error("the benchmark was cancelled")]
     Cancelled,
 }
 
-/// Where the rows are.
+/// The source of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// In a table.
+    /// A table.
     Table,
-    /// In Arrow's arrays, as a program has them.
+    /// Arrow arrays, as a program has them.
     Arrow,
 }
 
-/// One thing to measure.
+/// A point of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// What the labels are like.
+    /// The kind of labels.
     pub labels: Labels,
-    /// What makes the passes.
+    /// The device that makes the passes.
     pub device: Device,
 }
 
-/// What makes the passes. Texts are those of `--device`: `cpu`, `cuda:0`.
+/// The device that makes the passes, in the notation of `--device`: `cpu`, `cuda:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Device {
@@ -112,20 +115,20 @@ impl TryFrom<String> for Device {
     }
 }
 
-/// What a benchmark is of.
+/// The configuration of a benchmark.
 #[derive(Debug)]
 pub struct Setup {
     /// The database's directory; in memory without it.
     pub path: Option<PathBuf>,
-    /// Of its sessions.
+    /// The settings of its sessions.
     pub settings: Vec<(String, String)>,
-    /// How many.
+    /// The number of rows.
     pub rows: u64,
-    /// Where they are.
+    /// The source of the rows.
     pub source: Source,
-    /// The kinds that there are.
+    /// The kinds of labels.
     pub labels: Vec<Labels>,
-    /// Where GPUs come from.
+    /// The GPUs.
     pub devices: Arc<dyn Devices>,
 }
 
@@ -139,10 +142,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes the rows of all kinds of labels that are asked for.
+    /// Creates the rows of all requested kinds of labels.
     ///
     /// # Errors
-    /// The engine's.
+    /// Returns the engine's error.
     pub fn new(setup: Setup, runtime: tokio::runtime::Runtime) -> Result<Self> {
         let Setup { path, settings, rows, source, labels, devices } = setup;
         let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
@@ -171,7 +174,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Why a device cannot make the passes, if it cannot.
+    /// Returns the reason a device cannot make the passes, if it cannot.
     pub fn unavailable(&self, device: Device) -> Option<String> {
         let Device::Gpu(_) = device else { return None };
         if self.source == Source::Arrow {
@@ -184,7 +187,7 @@ impl Bench {
         }
     }
 
-    /// Has what follows run there and nowhere else, over a table that is there.
+    /// Restricts further statements to the point's device, and loads the table there.
     fn settle_on(&self, point: Point) -> Result<()> {
         match point.device {
             Device::Cpu => self.all("SET gpu.mode = 'off'").map(drop),
@@ -198,10 +201,10 @@ impl Bench {
         }
     }
 
-    /// Trains so often, after once unmeasured.
+    /// Trains `runs` times, after one unmeasured time.
     ///
     /// # Errors
-    /// The engine's; [`Error::Wrong`]; `cancel` was set.
+    /// Returns the engine's error, or [`Error::Wrong`]. Fails if `cancel` is set.
     pub fn measure(&self, point: Point, runs: usize, threads: usize, cancel: &AtomicBool) -> Result<Measured> {
         let features: Vec<String> = (1..=FEATURES).map(|n| format!("x{n}")).collect();
         let name = point.labels.name();
@@ -259,7 +262,7 @@ impl Bench {
         rows.into_iter().next().ok_or(Error::Wrong { labels: "these", problem: "there is none".into() })
     }
 
-    /// The batches of a statement; none of one that has no rows.
+    /// Returns the batches of a statement; none if it has no rows.
     fn all(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         self.runtime.block_on(async {
             let mut batches = Vec::new();
@@ -279,7 +282,7 @@ impl std::fmt::Debug for Bench {
     }
 }
 
-/// A model that was trained.
+/// A trained model.
 #[derive(Debug, Default)]
 struct Found {
     coefficients: Vec<f64>,
@@ -346,7 +349,7 @@ impl Found {
 mod tests {
     use super::*;
 
-    /// Of a machine without a GPU.
+    /// The devices of a machine without a GPU.
     #[derive(Debug)]
     struct NoDevices;
 

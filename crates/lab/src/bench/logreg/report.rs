@@ -1,4 +1,4 @@
-//! What a report has of each point.
+//! The report's record of each point.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,46 +8,46 @@ use crate::bench::report::{self, Line, quoted};
 /// A whole run.
 pub type Report = report::Report<Settings, Measured, Point>;
 
-/// How it was measured.
+/// The settings of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Where the rows are.
+    /// The source of the rows.
     pub source: Source,
     /// The database's directory; `None` in memory.
     pub path: Option<String>,
 }
 
-/// A point.
+/// A measured point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was measured.
+    /// The point.
     #[serde(flatten)]
     pub point: Point,
-    /// Rows that were learnt from.
+    /// The number of rows.
     pub rows: u64,
-    /// Features.
+    /// The number of features.
     pub features: u64,
-    /// Threads.
+    /// The number of threads.
     pub threads: u64,
-    /// Measured runs.
+    /// The number of measured runs.
     pub runs: u64,
-    /// The median of whole statements.
+    /// The median time of whole statements.
     pub seconds: f64,
-    /// The fastest.
+    /// The fastest time.
     pub min_seconds: f64,
-    /// The slowest.
+    /// The slowest time.
     pub max_seconds: f64,
-    /// A pass over all rows, without reading the table.
+    /// The time of a pass over all rows, without reading the table.
     pub ms_per_pass: f64,
-    /// Iterations.
+    /// The number of iterations.
     pub iterations: u64,
-    /// Rows by the median.
+    /// The number of rows by the median time.
     pub rows_per_sec: f64,
-    /// That of the model.
+    /// The log-likelihood of the model.
     pub log_likelihood: f64,
-    /// Whether the last iteration gained less than the tolerance.
+    /// True if the last iteration gained less than the tolerance.
     pub converged: bool,
-    /// What the model says about itself.
+    /// The model's warnings.
     pub warnings: String,
 }
 

@@ -1,5 +1,5 @@
-//! The answer, from elsewhere: DuckDB's for the scale factors that it is stored for, and for all others a loop over the
-//! generator's rows, one at a time, that shares no code with what is measured.
+//! The expected answer: DuckDB's for the scale factors with a stored one. For all others it comes
+//! from a loop over the generator's rows, one at a time, that shares no code with the measured one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +13,13 @@ use super::{ANSWER_SCALE, Error, Result};
 use crate::bench::answers;
 use crate::generate::{Generator, Tpch};
 
-/// The query, by its name among the stored answers.
+/// The name of the query among the stored answers.
 const QUERY: &str = "q06";
 
-/// Its stored answer where the other queries have none.
+/// Its stored answer at a scale factor without answers of other queries.
 const AT_SCALE_10: &str = include_str!("../../../answers/tpch/sf10/q06.csv");
 
-/// Where an answer is from.
+/// The source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -29,20 +29,20 @@ pub enum Source {
     Rows,
 }
 
-/// What the query must come to.
+/// The expected answer of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// In ten thousandths.
+    /// The answer in ten thousandths.
     pub answer: i128,
-    /// Who says so.
+    /// The source.
     pub source: Source,
 }
 
 impl Expected {
-    /// The answer at a scale factor.
+    /// Returns the answer at a scale factor.
     ///
     /// # Errors
-    /// A scale that there is no data of; [`Error::Cancelled`].
+    /// Fails if there is no data for the scale. Returns [`Error::Cancelled`].
     pub fn at(scale: f64, threads: usize, cancel: &AtomicBool) -> Result<Self> {
         match stored(scale) {
             Some(answer) => Ok(Self { answer, source: Source::DuckDb }),
@@ -56,13 +56,13 @@ fn stored(scale: f64) -> Option<i128> {
     parse(text.lines().nth(1)?)
 }
 
-/// `123141078.2283`.
+/// Parses an answer such as `123141078.2283`.
 fn parse(text: &str) -> Option<i128> {
     let (whole, fraction) = text.trim().split_once('.')?;
     (fraction.len() == ANSWER_SCALE as usize).then(|| format!("{whole}{fraction}").parse().ok())?
 }
 
-/// As people write it.
+/// Formats an answer as a decimal number.
 pub fn text(answer: i128) -> String {
     let (sign, digits) = (if answer < 0 { "-" } else { "" }, answer.unsigned_abs());
     let one = 10u128.pow(ANSWER_SCALE);
@@ -104,7 +104,7 @@ fn by_rows(scale: f64, threads: usize, cancel: &AtomicBool) -> Result<i128> {
     outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The query's text, row by row. 1994 is days 8,766 to 9,130 of the epoch that begins with 1970.
+/// Computes the query row by row. 1994 is days 8,766 to 9,130 of the epoch that begins with 1970.
 fn of_batch(batch: &RecordBatch) -> Result<i128> {
     let column = |name: &str| {
         let missing = || Error::Refused { object: "the generator".into(), reason: format!("has no {name}") };

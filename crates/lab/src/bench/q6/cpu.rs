@@ -1,4 +1,4 @@
-//! A unit on the processor.
+//! Processes a unit on the CPU.
 
 use onehop_cuda::kernels::q6::{Piece, Place};
 use onehop_segment::packed::{LANE_VALUES, LANES, Mask, VECTOR_ROWS, value_at, vector_words, within};
@@ -8,10 +8,10 @@ use super::plan::{Plan, Shape, Unit, Work};
 use super::rows;
 use super::{Error, Result};
 
-/// What a unit adds to the answer. `parts` are its parts as they were read.
+/// Returns a unit's contribution to the answer. `parts` are its parts as they were read.
 ///
 /// # Errors
-/// [`Error::Damaged`].
+/// Returns [`Error::Damaged`].
 pub fn add(plan: &Plan, unit: &Unit, parts: &[&[u8]]) -> Result<i128> {
     let damaged = |reason: String| {
         let file = unit.parts.first().and_then(|part| plan.paths.get(part.file));
@@ -95,7 +95,7 @@ fn add_piece(shape: &Shape, piece: &Piece, words: &[&[u32]; 4]) -> Result<i128, 
     Ok(sum)
 }
 
-/// A bit for each row that there is.
+/// Returns a mask with a bit for each existing row.
 fn live(rows: usize) -> Mask {
     std::array::from_fn(|n| match rows.saturating_sub(n * LANES) {
         0 => 0,

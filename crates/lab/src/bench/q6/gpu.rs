@@ -1,4 +1,4 @@
-//! A unit on the device, and what the device needs before that.
+//! Processes a unit on the device, and the setup of the device.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use onehop_io::LocalFile;
 use super::plan::{Plan, Unit, Work};
 use super::{Error, FILTER, Result, Way, rows};
 
-/// A GPU with its libraries, as far as they are there.
+/// A GPU with its available libraries.
 #[derive(Debug)]
 pub struct Gpu {
     /// The device.
     pub context: Arc<Context>,
-    /// cuFile, or why there is none.
+    /// cuFile, or the reason there is none.
     pub cufile: Result<Arc<Cufile>, String>,
-    /// The kernels, or why there are none.
+    /// The kernels, or the reason there are none.
     pub kernels: Result<Arc<Q6>, String>,
 }
 
 impl Gpu {
-    /// Whether a way can be gone.
+    /// Checks that a path is available.
     ///
     /// # Errors
-    /// Why not.
+    /// Returns the reason it is not.
     pub fn can(&self, way: Way) -> Result<(), String> {
         if way.is_cufile() {
             self.cufile.as_ref().map_err(String::clone)?;
@@ -35,10 +35,10 @@ impl Gpu {
         Ok(())
     }
 
-    /// Compiles what a plan needs: once, and not while anything is measured.
+    /// Compiles the kernels of a plan: once, and not during a measurement.
     ///
     /// # Errors
-    /// The compiler's.
+    /// Returns the compiler's error.
     pub fn compile(&self, plan: &Plan) -> Result<()> {
         let kernels = self.kernels()?;
         plan.shapes.iter().try_for_each(|shape| kernels.for_bits(shape.bits).map(drop))?;
@@ -49,10 +49,10 @@ impl Gpu {
         self.kernels.as_ref().map_err(|why| Error::NotHere(why.clone()))
     }
 
-    /// The library.
+    /// Returns cuFile.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason there is none.
     pub fn cufile(&self) -> Result<&Arc<Cufile>> {
         self.cufile.as_ref().map_err(|why| Error::NotHere(why.clone()))
     }
@@ -60,7 +60,7 @@ impl Gpu {
     /// Registers files with cuFile.
     ///
     /// # Errors
-    /// What cuFile says, and what helps.
+    /// Returns cuFile's error with its remedy.
     pub fn register(&self, files: &[Arc<LocalFile>]) -> Result<Vec<Arc<CufileFile>>> {
         let cufile = self.cufile()?;
         let register = |file: &Arc<LocalFile>| match CufileFile::new(cufile, Arc::clone(file)) {
@@ -73,10 +73,10 @@ impl Gpu {
         files.iter().map(register).collect()
     }
 
-    /// A buffer that cuFile knows.
+    /// Creates a buffer that is registered with cuFile.
     ///
     /// # Errors
-    /// No memory on the device.
+    /// Fails if the device has no memory left.
     pub fn registered_buffer(&self, bytes: usize) -> Result<DeviceBuf> {
         let mut buffer = DeviceBuf::new(&self.context, bytes)?;
         self.cufile()?.register(&mut buffer)?;
@@ -84,12 +84,12 @@ impl Gpu {
     }
 }
 
-/// Adds units of a plan up on a device.
+/// Sums units of a plan on a device.
 #[derive(Debug)]
 pub struct Adder<'a> {
     plan: &'a Plan,
     kernels: Arc<Q6>,
-    /// What kernels are put into.
+    /// The stream of the kernels.
     pub stream: Stream,
     sums: Sums,
     pieces: Option<DeviceBuf>,
@@ -98,10 +98,10 @@ pub struct Adder<'a> {
 }
 
 impl<'a> Adder<'a> {
-    /// Copies what the device must know of the plan.
+    /// Copies the necessary data of the plan to the device.
     ///
     /// # Errors
-    /// No kernels, or no memory.
+    /// Fails without kernels, or without memory.
     pub fn new(gpu: &Gpu, plan: &'a Plan, threads: Threads) -> Result<Self> {
         let context = &gpu.context;
         let upload = |values: &Option<Vec<i64>>| -> Result<Option<Arc<DeviceBuf>>> {
@@ -126,14 +126,14 @@ impl<'a> Adder<'a> {
         })
     }
 
-    /// Has the device add a unit up, some time.
+    /// Starts to add a unit on the device, asynchronously.
     ///
     /// # Errors
-    /// The driver's.
+    /// Returns the driver's error.
     ///
     /// # Safety
-    /// `parts` are those of the unit, have been read whole, and are neither freed nor written to until the stream is
-    /// through.
+    /// `parts` are those of the unit, have been read completely, and are neither freed nor written
+    /// to until the stream has completed.
     pub unsafe fn begin(&self, unit: &Unit, parts: &[&DeviceBuf]) -> Result<()> {
         let (stream, threads) = (&self.stream, self.threads);
         match &unit.work {
@@ -148,8 +148,8 @@ impl<'a> Adder<'a> {
                 let columns = part_of.map(|part| part.and_then(|part| Some((*parts.get(part)?, 0))));
                 let at = (known, pieces.start * size_of::<Piece>());
                 let shape = &self.shapes[*shape];
-                // SAFETY: the plan's pieces lie within the extents that were read, whose lengths follow from the same
-                // records; the rest is the caller's promise.
+                // SAFETY: the plan's pieces lie within the extents that were read, whose lengths
+                // follow from the same records; the rest is the caller's promise.
                 unsafe {
                     self.kernels.add_segments(stream, threads, shape, (at, pieces.len()), columns, &self.sums)?;
                 }
@@ -158,10 +158,10 @@ impl<'a> Adder<'a> {
         Ok(())
     }
 
-    /// What has been added up by a stream that is through.
+    /// Returns the sum of a completed stream.
     ///
     /// # Errors
-    /// The driver's; rows or codes that make no sense.
+    /// Returns the driver's error. Fails if rows or codes are invalid.
     pub fn read(&self) -> Result<i128> {
         let Added { sum, damaged } = self.sums.read()?;
         match damaged {
@@ -176,7 +176,7 @@ impl<'a> Adder<'a> {
 
 impl Drop for Adder<'_> {
     fn drop(&mut self) {
-        // Sums and pieces are freed behind this; kernels may still be at them if something has failed.
+        // Sums and pieces are freed after this. After an error, kernels may still use them.
         let _ = self.stream.synchronize();
     }
 }

@@ -1,16 +1,17 @@
-//! `bench q6`: TPC-H Query 6 by every way that its bytes and its work can be split between processor and GPU.
+//! `bench q6`: TPC-H Query 6 by every split of its bytes and its work between processor and GPU.
 //!
-//! A *point* is a layout of `lineitem`, a way, a mode and a buffer size. It runs as often as asked; each run starts with
-//! no page of its files cached, reads everything, and must come to the answer that is known from elsewhere
-//! ([`answer`]): a run with a wrong answer has no time.
+//! A *point* is a layout of `lineitem`, a path, a mode and a buffer size. It runs as often as
+//! requested. Each run starts with no page of its files cached, reads everything, and must return
+//! the answer from an independent source ([`answer`]): a run with a wrong answer has no time.
 //!
-//! - [`rows`] is a file of pages of whole rows, like the paper's; [`segments`] are columns, encoded as the engine stores
-//!   them; [`prepare`] makes both of the generator's rows, in a folder of its own.
-//! - [`plan`] cuts a layout into *units*: what fits a buffer, and is read and computed at once.
-//! - [`cpu`] computes a unit on the processor, [`gpu`] on the device.
-//! - [`paper`] runs a way as the paper did: one thread, one buffer, one step after the other. [`overlapped`] runs it as it
-//!   should be: many reads in flight, while others are computed by as many threads as there are.
-//! - [`report`] is all of it as JSON and CSV, [`plot`] draws the paper's Figures 7 and 8.
+//! - [`rows`] is a file of pages of whole rows, like the paper's. [`segments`] are columns, encoded
+//!   as the engine stores them. [`prepare`] creates both from the generator's rows, in a folder of
+//!   its own.
+//! - [`plan`] splits a layout into *units*: each fits a buffer, and is read and processed at once.
+//! - [`cpu`] processes a unit on the processor, [`gpu`] on the device.
+//! - [`paper`] runs a path as the paper did: one thread, one buffer, one step after the other.
+//!   [`overlapped`] runs it efficiently: many reads in flight, while all threads process others.
+//! - [`report`] writes all of it as JSON and CSV, [`plot`] draws the paper's Figures 7 and 8.
 
 pub mod answer;
 pub mod cpu;
@@ -38,15 +39,15 @@ pub use plan::Plan;
 pub use report::{Measured, Report};
 pub use run::{Figures, Flight, Options, run};
 
-/// `l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01' and l_discount between 0.05 and 0.07 and
-/// l_quantity < 24`, in days and hundredths.
+/// `l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01' and l_discount between 0.05
+/// and 0.07 and l_quantity < 24`, in days and hundredths.
 pub const FILTER: RowFilter =
     RowFilter { shipdate_from: 8766, shipdate_before: 9131, discount_min: 5, discount_max: 7, quantity_below: 2400 };
 
-/// Digits behind the point of the answer: two of the price, two of the discount.
+/// The number of digits after the point of the answer: two of the price, two of the discount.
 pub const ANSWER_SCALE: u32 = 4;
 
-/// How the table lies on storage.
+/// The layout of the table on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -61,36 +62,36 @@ impl Layout {
     pub const ALL: [(&'static str, Layout); 2] = [("segments", Layout::Segments), ("rows", Layout::Rows)];
 }
 
-/// Where bytes go and who computes.
+/// The destination of the bytes and the processor of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Into host memory; the processor.
+    /// Into host memory; the CPU.
     Cpu,
     /// Into host memory, copied to the device; the GPU.
     GpuIndirect,
     /// Into the device's memory by cuFile; the GPU.
     GpuDirect,
-    /// Into the device's memory by cuFile, copied to host memory; the processor.
+    /// Into the device's memory by cuFile, copied to host memory; the CPU.
     GpuIo,
 }
 
 impl Way {
-    /// All of them, by name.
+    /// All paths, by name.
     pub const ALL: [(&'static str, Way); 4] =
         [("cpu", Way::Cpu), ("gpu-indirect", Way::GpuIndirect), ("gpu-direct", Way::GpuDirect), ("gpu-io", Way::GpuIo)];
 
-    /// Whether the device computes.
+    /// Returns true if the device does the work.
     pub fn has_kernel(self) -> bool {
         matches!(self, Way::GpuIndirect | Way::GpuDirect)
     }
 
-    /// Whether cuFile reads.
+    /// Returns true if cuFile reads.
     pub fn is_cufile(self) -> bool {
         matches!(self, Way::GpuDirect | Way::GpuIo)
     }
 
-    /// What the paper calls it, and what it does not have.
+    /// Returns the paper's name, or a similar one if the paper has none.
     pub fn title(self) -> &'static str {
         match self {
             Way::Cpu => "CPU I/O, CPU execution",
@@ -101,13 +102,13 @@ impl Way {
     }
 }
 
-/// How it is carried out.
+/// The mode of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// As the paper did it: one thread of either processor, one buffer, nothing at the same time.
+    /// As in the paper: one thread of either processor, one buffer, no overlap.
     Paper,
-    /// Many reads in flight, copies and work meanwhile, all threads.
+    /// Many reads in flight, concurrent copies and work, all threads.
     Overlapped,
 }
 
@@ -127,57 +128,57 @@ macro_rules! named {
 }
 named!(Layout, Way, Mode);
 
-/// What is measured.
+/// A point of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// How the table lies.
+    /// The layout of the table.
     pub layout: Layout,
-    /// How it is carried out.
+    /// The mode of execution.
     pub mode: Mode,
-    /// Which way.
+    /// The path.
     pub way: Way,
-    /// Bytes of the buffer that is filled and computed at once.
+    /// The size of the buffer that is filled and processed at once, in bytes.
     pub buffer_bytes: usize,
 }
 
-/// What can go wrong.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Storage.
+    /// Storage failed.
     #[error(transparent)]
     Io(#[from] onehop_io::Error),
-    /// A segment.
+    /// A segment is unusable.
     #[error(transparent)]
     Segment(#[from] onehop_segment::Error),
-    /// The device, or its libraries.
+    /// The device, or one of its libraries, failed.
     #[error(transparent)]
     Cuda(#[from] onehop_cuda::Error),
-    /// The generator.
+    /// The generator failed.
     #[error(transparent)]
     Generate(#[from] crate::generate::Error),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Engine(#[from] onehop_engine::Error),
-    /// Data that does not make sense.
+    /// The data is invalid.
     #[error("{object}: {reason}")]
     Damaged {
-        /// Which.
+        /// The object.
         object: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Data that is sound, and not what this benchmark can read, or was not made by it.
+    /// The data is valid, but this benchmark cannot read it or did not make it.
     #[error("{object}: {reason}")]
     Refused {
-        /// Which.
+        /// The object.
         object: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The way is not to be had on this machine.
+    /// The path is not available on this machine.
     #[error("{0}")]
     NotHere(String),
-    /// Somebody wanted it to end.
+    /// The benchmark was cancelled.
     #[error("cancelled")]
     Cancelled,
 }

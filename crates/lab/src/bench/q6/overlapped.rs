@@ -1,13 +1,15 @@
-//! As it should be: many reads in flight, and what has come is computed meanwhile.
+//! Overlapped execution: many reads in flight, and completed ones are processed meanwhile.
 //!
-//! - CPU: a [`StreamReader`] over `io_uring`, or over threads where there are no rings, and as many threads that compute.
-//! - GPU indirect: a ring of pinned buffers, read into and copied from at the same time; kernels behind it in a stream.
-//! - GPU direct: a batch of cuFile's whose places are filled again at once, or threads that each wait for a read where it
-//!   goes through host memory; kernels behind it in a stream.
-//! - GPU I/O: the same reads; threads that each copy a unit into pinned memory and compute it.
+//! - CPU: a [`StreamReader`] over `io_uring`, or over threads if there are no rings, and several
+//!   processing threads.
+//! - GPU indirect: a ring of pinned buffers, read into and copied from concurrently; kernels follow
+//!   in a stream.
+//! - GPU direct: a cuFile batch whose slots are refilled at once, or threads that each wait for a
+//!   read if it goes through host memory; kernels follow in a stream.
+//! - GPU I/O: the same reads; threads that each copy a unit into pinned memory and process it.
 //!
-//! Times are those of whoever computes, which is why they add up to the whole: waiting for what is read, copying,
-//! computing. Of several threads they are means.
+//! Times are those of the processing threads, and therefore add up to the whole: waiting for reads,
+//! copying, processing. With several threads they are means.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed};
@@ -28,15 +30,17 @@ use super::plan::{Plan, Unit};
 use super::run::{Flight, Options, Outcome};
 use super::{Error, Gpu, Result, Way, cpu};
 
-/// Bytes in flight, about: reads beyond this gain nothing, and memory for them takes time to get.
+/// The approximate number of bytes in flight. More reads gain nothing, and their memory takes time
+/// to allocate.
 const FLIGHT_BYTES: usize = 128 << 20;
-/// Bytes that are being computed, about.
+/// The approximate number of bytes being processed.
 const WORK_BYTES: usize = 512 << 20;
-/// Threads in `cuFileRead`, at most: each has a copy of its own under way.
+/// The maximum number of threads in `cuFileRead`. Each has a copy of its own in progress.
 const CUFILE_THREADS: usize = 16;
-/// Kernels behind each other, at most: enough to hide their launches.
+/// The maximum number of queued kernels: enough to hide their launches.
 const KERNELS: usize = 8;
 
+/// Runs a plan on a path.
 pub fn run(plan: &Plan, way: Way, gpu: Option<&Gpu>, options: &Options, cancel: &AtomicBool) -> Result<Outcome> {
     let started = Instant::now();
     let files = plan.open()?;
@@ -67,7 +71,7 @@ struct Run<'a> {
     depth: usize,
 }
 
-/// What one thread did.
+/// The work of one thread.
 #[derive(Default)]
 struct Part {
     answer: i128,
@@ -140,7 +144,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Kernels behind whatever reads into the device's memory.
+    /// Runs kernels after any reader into the device's memory.
     fn kernels(
         &self,
         gpu: &Gpu,
@@ -178,7 +182,7 @@ impl Run<'_> {
         Ok(Outcome { answer, io, transfer, compute, setup, kernel, path, threads: 1, depth })
     }
 
-    /// A batch that is filled again as transfers come back, or threads.
+    /// Creates a batch that is refilled as transfers complete, or threads.
     fn cufile(
         &self,
         gpu: &Gpu,
@@ -199,7 +203,7 @@ impl Run<'_> {
         Ok((Box::new(queue), format!("cuFileRead by {threads} threads, {verdict}")))
     }
 
-    /// A ring of pinned buffers, filled by `io_uring`, or by `pread` where there are no rings.
+    /// Creates a ring of pinned buffers, filled by `io_uring`, or by `pread` if there are no rings.
     fn staged(&self, gpu: &Gpu, files: Vec<Arc<LocalFile>>) -> Result<(Box<dyn Queue<DeviceBuf>>, String)> {
         let (ring, ledger) = (Ring::for_transfers(self.plan.part_bytes, self.depth), Arc::new(Ledger::default()));
         let path = files.first().map_or(onehop_io::Path::Memory, |file| file.hints().path);
@@ -214,12 +218,13 @@ impl Run<'_> {
         }
     }
 
-    /// As many as there is work and memory for.
+    /// Returns the number of threads that the work and memory permit.
     fn workers(&self, options: &Options) -> usize {
         options.threads.min(WORK_BYTES / self.plan.unit_bytes()).min(self.plan.units.len()).max(1)
     }
 
-    /// Buffers for what is in flight and what is being computed, and a unit between them.
+    /// Returns the number of buffers for reads in flight and units being processed, and one more
+    /// unit.
     fn buffers(&self, units: usize) -> usize {
         (self.depth + (units + 1) * self.plan.most_parts()).min(self.plan.parts()).max(1)
     }
@@ -238,12 +243,12 @@ impl Run<'_> {
         Feed { reader, next: Mutex::new(0) }
     }
 
-    /// The next unit, with its parts; `None` after the last.
+    /// Returns the next unit, with its parts, or `None` after the last.
     fn next<B: Send + 'static>(&self, feed: &Feed<B>) -> Result<Option<Come<'_, B>>> {
         if self.cancel.load(Relaxed) {
             return Err(Error::Cancelled);
         }
-        // Whoever is first waits for all parts of a unit: they come in order.
+        // The first thread waits for all parts of a unit, because they arrive in order.
         let mut next = feed.next.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(unit) = self.plan.units.get(*next) else { return Ok(None) };
         *next += 1;
@@ -253,7 +258,7 @@ impl Run<'_> {
         Ok(Some((unit, parts.collect::<onehop_io::Result<_>>()?)))
     }
 
-    /// Has so many threads work, and adds up what they did: their times are means.
+    /// Runs `workers` threads, and sums their results. Their times are means.
     fn all<B: Send + 'static>(
         &self,
         workers: usize,
@@ -264,7 +269,7 @@ impl Run<'_> {
             let run = || {
                 let part = work();
                 if part.is_err() {
-                    // Nobody begins another.
+                    // No thread begins another unit.
                     *feed.next.lock().unwrap_or_else(PoisonError::into_inner) = usize::MAX;
                 }
                 part
@@ -289,13 +294,13 @@ impl Run<'_> {
 /// A unit, and its parts as they were read.
 type Come<'a, B> = (&'a Unit, Vec<Filled<B>>);
 
-/// A reader, and which unit is next of what it reads.
+/// A reader, and the number of its next unit.
 struct Feed<B: Send + 'static> {
     reader: StreamReader<B>,
     next: Mutex<usize>,
 }
 
-/// A ring with all in flight, or a thread for each.
+/// Creates a ring with all reads in flight, or a thread for each.
 fn host_queues(files: Vec<Arc<LocalFile>>, depth: usize) -> (Vec<Box<dyn Queue<PoolBuf>>>, String) {
     let ledger = Arc::new(Ledger::default());
     let path = files.first().map_or(onehop_io::Path::Memory, |file| file.hints().path);
@@ -310,10 +315,10 @@ fn host_queues(files: Vec<Arc<LocalFile>>, depth: usize) -> (Vec<Box<dyn Queue<P
     }
 }
 
-/// Before and after a kernel.
+/// The events before and after a kernel.
 type Events = (Event, Event);
 
-/// Kernels that have been launched and not been seen to end, with what they read.
+/// Launched kernels that are not known to have ended, with their inputs.
 struct Kernels<'a> {
     adder: &'a Adder<'a>,
     supply: &'a DevicePool,
@@ -333,13 +338,14 @@ impl Kernels<'_> {
         self.running.push_back((events, filled));
         let Some(((_, end), filled)) = self.running.back() else { return Ok(()) };
         let parts: Vec<&DeviceBuf> = filled.iter().map(|one| &one.buffer).collect();
-        // SAFETY: the parts have been read whole, and are in `running` until the event behind the kernel has come, or the
-        // stream was waited for.
+        // SAFETY: the parts have been read completely, and are in `running` until the event after
+        // the kernel has come, or the stream was waited for.
         unsafe { adder.begin(unit, &parts)? };
         Ok(end.record(stream)?)
     }
 
-    /// Gives back the buffers of kernels that have ended, and waits for the oldest while more than so many have not.
+    /// Releases the buffers of completed kernels, and waits for the oldest while more than `most`
+    /// are running.
     fn finish(&mut self, most: usize) -> Result<()> {
         while let Some(((_, end), _)) = self.running.front() {
             if !end.is_done()? {
@@ -360,13 +366,13 @@ impl Kernels<'_> {
 impl Drop for Kernels<'_> {
     fn drop(&mut self) {
         if !self.running.is_empty() && self.adder.stream.synchronize().is_err() {
-            // The device may still read them: better lost than somebody else's meanwhile.
+            // The device may still read them. A leak is better than a reuse meanwhile.
             std::mem::forget(std::mem::take(&mut self.running));
         }
     }
 }
 
-/// Buffers of the device to read into.
+/// The device's buffers for reads.
 #[derive(Clone)]
 struct DevicePool(Arc<(Mutex<Vec<DeviceBuf>>, Condvar)>);
 

@@ -1,11 +1,13 @@
-//! As the paper did it: one thread, one buffer (of segments, one for each column), and nothing at the same time.
+//! Execution as in the paper: one thread, one buffer (for segments, one for each column), and no
+//! overlap.
 //!
 //! - CPU: `pread`, compute.
 //! - GPU indirect: `pread`, copy to the device, kernel, copy its result back.
 //! - GPU direct: `cuFileRead`, kernel, copy its result back.
 //! - GPU I/O: `cuFileRead`, copy all of it back, compute.
 //!
-//! Host memory is what an allocator gives, and not pinned; the kernel has one thread unless more are asked for.
+//! Host memory comes from an allocator, and is not pinned; the kernel has one thread unless more
+//! are requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,6 +21,7 @@ use super::plan::{Plan, Unit, in_pages};
 use super::run::{Options, Outcome};
 use super::{Error, Gpu, Result, Way, cpu};
 
+/// Runs a plan on a path.
 pub fn run(plan: &Plan, way: Way, gpu: Option<&Gpu>, options: &Options, cancel: &AtomicBool) -> Result<Outcome> {
     let started = Instant::now();
     let files = plan.open()?;
@@ -129,7 +132,7 @@ impl Loop<'_> {
     fn read_host(&mut self, files: &[Arc<LocalFile>], unit: &Unit, buffers: &mut [AlignedBuf]) -> Result<()> {
         let (from, ledger) = (Instant::now(), Ledger::default());
         for (part, buffer) in unit.parts.iter().zip(buffers) {
-            // The pages that it lies on, all of which the file has.
+            // Its pages, all of which the file has.
             files[part.file].read_at(part.offset, &mut buffer[..in_pages(part.bytes)], &ledger)?;
         }
         self.outcome.io += from.elapsed();
@@ -164,11 +167,12 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// The kernel, and its result so far back to the host.
+    /// Runs the kernel, and copies its accumulated result to the host.
     fn kernel(&mut self, kernel: &Timed<'_>, unit: &Unit, device: &[DeviceBuf]) -> Result<()> {
         let parts: Vec<&DeviceBuf> = device.iter().collect();
         kernel.start.record(&kernel.adder.stream)?;
-        // SAFETY: the parts were read just now, and the stream is waited for before they are read into again.
+        // SAFETY: the parts were read just now, and the stream is waited for before they are read
+        // into again.
         unsafe { kernel.adder.begin(unit, &parts)? };
         kernel.end.record(&kernel.adder.stream)?;
         kernel.adder.stream.synchronize()?;
@@ -182,7 +186,7 @@ impl Loop<'_> {
     }
 }
 
-/// A kernel with a clock of the device's.
+/// A kernel with a clock of the device.
 struct Timed<'a> {
     adder: Adder<'a>,
     start: Event,

@@ -1,9 +1,10 @@
-//! What is read and computed at once.
+//! The units that are read and processed at once.
 //!
-//! Pages of rows: as many as fit the buffer, one read. Segments: as many vectors as the buffer holds of all four columns,
-//! in four reads, one for each; a run of vectors that is cut by blocks is several *pieces*, whose codes have bases of
-//! their own. Reads begin and end on pages of storage. No block is skipped, whatever its zone map says: every way is to
-//! read the same bytes.
+//! Pages of rows: as many as fit the buffer, in one read. Segments: as many vectors as the buffer
+//! holds of all four columns, in four reads, one for each. A run of vectors that spans several
+//! blocks is split into *pieces*, whose codes have separate bases. Reads begin and end at page
+//! boundaries of storage. No block is skipped by its zone map, because every path must read the
+//! same bytes.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,63 +19,63 @@ use super::rows::{self, RowFile};
 use super::segments::{COLUMNS, Segments, Source};
 use super::{Error, FILTER, Layout, Result};
 
-/// How segments differ.
+/// The variable properties of segments.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// Bits of the codes of each column.
+    /// The bits of the codes of each column.
     pub bits: [u32; 4],
-    /// Values of the codes of discount and price, where they have dictionaries.
+    /// The values of the codes of discount and price, if they have dictionaries.
     pub dictionaries: [Option<Vec<i64>>; 2],
 }
 
-/// What is to be computed of a unit.
+/// The work of a unit.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// So many pages of rows, in the only part.
+    /// This number of pages of rows, in the only part.
     Rows(usize),
     /// Pieces of a segment.
     Pieces {
-        /// Which shape.
+        /// The index of the shape.
         shape: usize,
-        /// Which of the plan's pieces.
+        /// The range of the plan's pieces.
         pieces: Range<usize>,
-        /// Which part each column is in; `None` if nothing of it is stored.
+        /// The index of each column's part; `None` if no part of it is stored.
         part_of: [Option<usize>; 4],
     },
 }
 
-/// What is read and computed at once.
+/// A unit that is read and processed at once.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// What is read. Each begins on a page, and goes into a buffer of its own.
+    /// The extents to read. Each begins on a page, and goes into a buffer of its own.
     pub parts: Vec<Extent>,
-    /// What is computed.
+    /// The work.
     pub work: Work,
 }
 
-/// All of a table.
+/// The plan of a whole table.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How it lies.
+    /// The layout.
     pub layout: Layout,
-    /// The files that extents are of.
+    /// The files of the extents.
     pub paths: Vec<PathBuf>,
-    /// In order.
+    /// The units, in order.
     pub units: Vec<Unit>,
-    /// Of segments.
+    /// The pieces of segments.
     pub pieces: Vec<Piece>,
-    /// One for each segment.
+    /// The shapes, one for each segment.
     pub shapes: Vec<Shape>,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Bytes that are read, in whole pages of storage.
+    /// The number of bytes that are read, in whole pages of storage.
     pub bytes: u64,
-    /// Bytes of the longest part, in whole pages.
+    /// The size of the longest part, in whole pages, in bytes.
     pub part_bytes: usize,
 }
 
 impl Plan {
-    /// Of pages of rows.
+    /// Creates the plan of pages of rows.
     pub fn of_rows(file: &RowFile, buffer_bytes: usize) -> Self {
         let at_once = (buffer_bytes / rows::PAGE_BYTES).max(1) as u64;
         let unit = |first: u64| {
@@ -86,10 +87,10 @@ impl Plan {
         Self::new(Layout::Rows, vec![file.path.clone()], units, file.rows)
     }
 
-    /// Of segments.
+    /// Creates the plan of segments.
     ///
     /// # Errors
-    /// [`Error::Refused`] for segments that are not stored as those of the benchmark are.
+    /// Returns [`Error::Refused`] for segments that are not stored like those of the benchmark.
     pub fn of_segments(segments: &Segments, buffer_bytes: usize) -> Result<Self> {
         let paths = segments.sources.iter().map(|source| source.path.clone()).collect();
         let mut cut = Cut { file: 0, buffer_bytes, units: Vec::new(), pieces: Vec::new(), shapes: Vec::new() };
@@ -108,35 +109,35 @@ impl Plan {
         Self { layout, paths, units, pieces: Vec::new(), shapes: Vec::new(), rows, bytes, part_bytes }
     }
 
-    /// Parts of all units.
+    /// Returns the number of parts of all units.
     pub fn parts(&self) -> usize {
         self.units.iter().map(|unit| unit.parts.len()).sum()
     }
 
-    /// The most that a unit has.
+    /// Returns the maximum number of parts of a unit.
     pub fn most_parts(&self) -> usize {
         self.units.iter().map(|unit| unit.parts.len()).max().unwrap_or(0)
     }
 
-    /// Bytes of the buffers of a unit, at most, in whole pages.
+    /// Returns the maximum size of a unit's buffers, in whole pages, in bytes.
     pub fn unit_bytes(&self) -> usize {
         let of = |unit: &Unit| unit.parts.iter().map(|part| in_pages(part.bytes)).sum();
         self.units.iter().map(of).max().unwrap_or(0).max(PAGE_BYTES)
     }
 
-    /// Opens the files past the page cache, where the file system will.
+    /// Opens the files past the page cache, if the file system permits it.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn open(&self) -> Result<Vec<Arc<LocalFile>>> {
         let open = |path: &PathBuf| LocalFile::open(path, RequestedPath::PreferHostDirect).map(Arc::new);
         Ok(self.paths.iter().map(open).collect::<onehop_io::Result<_>>()?)
     }
 
-    /// Has the system forget what it keeps of the files in its page cache.
+    /// Drops the files from the system's page cache.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn forget(&self) -> Result<()> {
         self.paths.iter().try_for_each(|path| forget(path))
     }
@@ -145,17 +146,17 @@ impl Plan {
 fn forget(path: &std::path::Path) -> Result<()> {
     let failed = |e| super::system(path, onehop_io::Operation::Sync, e);
     let file = std::fs::File::open(path).map_err(failed)?;
-    // What is not on storage yet cannot be forgotten; a file of somebody else's may not be ours to sync.
+    // Dirty pages cannot be dropped. A foreign file may not be ours to sync.
     let _ = file.sync_all();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|e| failed(e.into()))
 }
 
-/// Whole pages of storage.
+/// Rounds up to whole pages of storage.
 pub fn in_pages(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_BYTES)
 }
 
-/// Cuts segments into units.
+/// Splits segments into units.
 struct Cut {
     file: usize,
     buffer_bytes: usize,
@@ -209,7 +210,7 @@ impl Cut {
                 let found = place_of(source, place, *column, run.block)?;
                 let start = found.offset.map(|offset| offset + packed_bytes(found.bits, run.first));
                 piece.columns[place] = PieceColumn {
-                    // Of the file, for now.
+                    // The offset in the file, for now.
                     at: start.unwrap_or(0),
                     base: found.base,
                     stored: u32::from(start.is_some()),
@@ -227,7 +228,7 @@ impl Cut {
                 let reason = format!("the blocks of {} do not lie one after the other", COLUMNS[place]);
                 return Err(Error::Refused { object: source.path.display().to_string(), reason });
             }
-            // Buffers begin with the page that the extent begins in.
+            // A buffer begins with the page in which the extent begins.
             let page = extent.start - extent.start % PAGE_BYTES as u64;
             for piece in &mut self.pieces[first..] {
                 let column = &mut piece.columns[place];
@@ -242,7 +243,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Says which codes pass, and leaves out pieces of which none does.
+    /// Computes the codes that pass, and drops pieces without any.
     fn filter(&mut self, source: &Source, first: usize) -> Result<()> {
         let ranges = [
             (i128::from(FILTER.shipdate_from), i128::from(FILTER.shipdate_before) - 1),
@@ -266,7 +267,7 @@ impl Cut {
                 let (least, most) = ((low - base).max(0), (high - base).min(i128::from(u32::MAX)));
                 match least <= most {
                     true => (column.min, column.span) = (least as u32, (most - least) as u32),
-                    // None passes: no rows.
+                    // No code passes: no rows.
                     false => piece.rows = 0,
                 }
             }
@@ -304,8 +305,8 @@ fn shape(source: &Source) -> Result<Shape> {
     Ok(shape)
 }
 
-/// As many as fit, with what is read besides because pages are whole; in runs that end where pages of all columns do, if
-/// they are that long.
+/// Returns the number of vectors that fit, with the padding of reads to whole pages. Runs end at
+/// page boundaries of all columns, if they are that long.
 fn vectors_at_once(bits: [u32; 4], buffer_bytes: usize) -> usize {
     let each: u64 = bits.iter().map(|bits| packed_bytes(*bits, 1)).sum();
     let room = buffer_bytes.saturating_sub(bits.len() * 2 * PAGE_BYTES).max(each as usize) as u64;

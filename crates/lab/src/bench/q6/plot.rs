@@ -1,17 +1,18 @@
-//! The paper's figures about Query 6, of whatever a run has points for, in one SVG file:
+//! The paper's figures about Query 6, for the points of a run, in one SVG file:
 //!
-//! - Figure 7, a panel for each way: the time of the query by buffer size, as bars of what it was spent on.
-//! - Figure 8, a panel for each way: processor time of the process by buffer size, in its own code and in the kernel.
+//! - Figure 7, a panel for each path: the time of the query by buffer size, as bars of its parts.
+//! - Figure 8, a panel for each path: processor time of the process by buffer size, in its own code
+//!   and in the kernel.
 //!
-//! Panels of a figure share the end of their axis, so that they can be compared. The paper has rows, and one mode: layouts
-//! and modes have figures of their own.
+//! Panels of a figure share the end of their axis, so that they can be compared. The paper has
+//! rows, and one mode: layouts and modes have separate figures.
 
 use onehop_engine::units;
 
 use super::{Figures, Layout, Measured, Mode, Report, Way};
 use crate::bench::chart::{Bars, Canvas, Panel};
 
-/// The file.
+/// Returns the SVG file.
 pub fn svg(report: &Report) -> String {
     let mut canvas = Canvas::default();
     for (_, layout) in Layout::ALL {
@@ -29,7 +30,7 @@ pub fn svg(report: &Report) -> String {
     canvas.finish("onehop bench q6", &subtitle(report))
 }
 
-/// What bars are made of.
+/// The parts of a bar.
 struct Stack {
     value: &'static str,
     parts: &'static [&'static str],
@@ -68,7 +69,7 @@ fn figure(canvas: &mut Canvas, points: &[&Measured], title: &str, stack: &Stack)
             panels.push(panel(format!("({letter}) {}", way.title()), &of_way, Some(rounded(highest)), stack));
         }
     }
-    // A grid leaves out panels of a single bar, a column does not.
+    // A grid omits panels of a single bar, a column does not.
     let columns =
         if panels.iter().any(|panel| matches!(panel, Panel::Bars(bars) if bars.bars.len() > 1)) { 2 } else { 1 };
     canvas.figure(title, columns, &panels);
@@ -90,7 +91,7 @@ fn panel(title: String, points: &[&Measured], highest: Option<f64>, stack: &Stac
     })
 }
 
-/// The next number whose quarters are short.
+/// Returns the next number whose quarters are short.
 fn rounded(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

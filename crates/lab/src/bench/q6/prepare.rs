@@ -1,8 +1,8 @@
-//! The folder that the generated tables lie in.
+//! The folder of the generated tables.
 //!
-//! It says itself that it is ours, by a file that is written first and says *ready* last: a folder without it is somebody
-//! else's and is not touched; one that is not ready was left by a run that did not end well, and is made anew. What
-//! is removed is only what has the names that this benchmark gives.
+//! A marker file identifies the folder. It is written first, and says *ready* last. A folder
+//! without it is foreign and is not changed. A folder that is not ready was left by an interrupted
+//! run, and is created again. Only files with the names of this benchmark are removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::rows::RowFile;
 use super::segments::{self, Segments};
 use super::{Error, Layout, Result, system};
 
-/// The file that says whose the folder is.
+/// The marker file of the folder.
 const MARK: &str = "onehop-bench-q6.json";
 const ROWS: &str = "lineitem.rows";
 const FORMAT: u32 = 1;
@@ -29,30 +29,30 @@ struct Mark {
     ready: Vec<Layout>,
 }
 
-/// How far it is.
+/// The progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many rows of a layout have been written.
+    /// The number of rows of a layout that have been written.
     Writing(Layout, u64),
-    /// So many bytes of what was found have been compared with their checksums.
+    /// The number of bytes of existing tables that have been compared with their checksums.
     Checking(u64),
 }
 
-/// A folder of ours.
+/// A folder of this benchmark.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     scale: f64,
     is_new: bool,
-    /// Locked, where the file system has locks: two runs would remove each other's tables.
+    /// The lock, if the file system has locks: two runs would remove each other's tables.
     _held: Held,
 }
 
 impl Folder {
-    /// The folder in `parent` for a scale factor, made if it is not there.
+    /// Opens the folder in `parent` for a scale factor, and creates it if it is missing.
     ///
     /// # Errors
-    /// Something else has the name.
+    /// Fails if a foreign file or folder has the name.
     pub fn open(parent: &Path, scale: f64) -> Result<Self> {
         let path = parent.join(format!("onehop-bench-q6-sf{scale}"));
         let refused = |reason: &str| Error::Refused { object: path.display().to_string(), reason: reason.into() };
@@ -76,20 +76,20 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there was none before.
+    /// Returns true if the folder did not exist before.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// The segments, made if they are not there, and checked if they are.
+    /// Returns the segments. Creates them if they are missing, and checks existing ones.
     ///
     /// # Errors
-    /// The system's; blocks that are damaged; [`Error::Cancelled`].
+    /// Returns the system's error. Fails if blocks are damaged. Returns [`Error::Cancelled`].
     pub fn segments(&self, threads: usize, progress: &(dyn Fn(Step) + Sync), cancel: &AtomicBool) -> Result<Segments> {
         let paths = segments::names(&self.path, self.scale)?;
         if !self.has(Layout::Segments)? {
@@ -100,7 +100,7 @@ impl Folder {
             return Segments::open(paths);
         }
         let found = Segments::open(paths)?;
-        // What is measured reads past the checksums.
+        // The measured reads skip checksums.
         let mut bytes = 0;
         for source in &found.sources {
             if cancel.load(Relaxed) {
@@ -116,10 +116,10 @@ impl Folder {
         Ok(found)
     }
 
-    /// The row pages, made if they are not there, and checked if they are.
+    /// Returns the row pages. Creates them if they are missing, and checks existing ones.
     ///
     /// # Errors
-    /// The system's; pages that are damaged; [`Error::Cancelled`].
+    /// Returns the system's error. Fails if pages are damaged. Returns [`Error::Cancelled`].
     pub fn rows(&self, threads: usize, progress: &(dyn Fn(Step) + Sync), cancel: &AtomicBool) -> Result<RowFile> {
         let path = self.path.join(ROWS);
         if self.has(Layout::Rows)? {
@@ -139,7 +139,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Removes what this benchmark has made, and the folder if nothing else is in it.
+    /// Removes the files of this benchmark, and the folder if it is then empty.
     pub fn remove(&self) {
         for path in segments::names(&self.path, self.scale).unwrap_or_default() {
             let _ = fs::remove_file(path);
@@ -166,7 +166,7 @@ impl Folder {
         fs::write(&path, text + "\n").map_err(|e| system(&path, Operation::Write, e))
     }
 
-    /// `None` if there is no such file, or one that is no mark.
+    /// Reads the marker. Returns `None` if there is no such file, or an invalid one.
     fn read_mark(&self) -> Result<Option<Mark>> {
         let path = self.path.join(MARK);
         match fs::read_to_string(&path) {

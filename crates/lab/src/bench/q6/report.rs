@@ -1,4 +1,4 @@
-//! What a report has of each point.
+//! The report's record of each point.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use super::super::report::{self, Line, SPREAD, or_empty, quoted};
 use super::answer::{self, Source};
 use super::{Figures, Point};
 
-/// A point, run as often as asked.
+/// A point, run as often as requested.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was measured.
+    /// The point.
     #[serde(flatten)]
     pub point: Point,
-    /// What all runs came to.
+    /// The answer of all runs.
     pub answer: String,
-    /// Whether that is right. If it is not, there are no figures.
+    /// True if the answer is right. If it is not, there are no figures.
     pub is_right: bool,
-    /// Those of the run with the median time.
+    /// The figures of the run with the median time.
     pub figures: Option<Figures>,
-    /// The times of all runs, in the order in which they ran.
+    /// The times of all runs, in their order.
     pub runs_seconds: Vec<f64>,
-    /// What the page cache had to do with it.
+    /// The role of the page cache.
     pub page_cache: PageCache,
-    /// What whoever reads the figures has to know.
+    /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
 
 impl Measured {
-    /// Of the figures of all runs; `None` of none.
+    /// Creates the record from the figures of all runs. Returns `None` if there are none.
     pub fn new(point: Point, expected: i128, runs: Vec<Figures>) -> Option<Self> {
         let worst = runs.iter().find(|figures| figures.answer != expected).or(runs.first())?;
         let (found, is_right) = (worst.answer, worst.answer == expected);
@@ -41,7 +41,7 @@ impl Measured {
             runs_seconds = runs.iter().map(|figures| figures.seconds).collect();
             let mut runs = runs;
             runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            // Of two middle ones the slower: nobody is promised what was not reached half of the time.
+            // The slower of two middle ones: a claimed time was reached at least half of the time.
             figures = Some(runs.swap_remove(runs.len() / 2));
         } else {
             notes.push(format!("WRONG: {} instead of {}", answer::text(found), answer::text(expected)));
@@ -54,7 +54,7 @@ impl Measured {
         Some(measured)
     }
 
-    /// How far the runs are apart, as a share of the median; `None` of one.
+    /// Returns the range of the runs as a share of the median, or `None` for a single one.
     pub fn spread(&self) -> Option<f64> {
         let median = self.figures.as_ref()?.seconds;
         let (low, high) = self.runs_seconds.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
@@ -68,28 +68,28 @@ pub type Unavailable = report::Unavailable<Point>;
 /// A whole run.
 pub type Report = report::Report<Settings, Measured, Point>;
 
-/// How it was measured.
+/// The settings of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Scale factor of the rows.
+    /// The scale factor of the rows.
     pub scale_factor: f64,
-    /// Where the tables lie.
+    /// The path of the tables.
     pub data: String,
-    /// Rows of the table.
+    /// The number of rows of the table.
     pub rows: u64,
-    /// Runs of each point.
+    /// The number of runs of each point.
     pub runs: usize,
-    /// Runs before them, of each way, layout and mode.
+    /// The number of runs before them, of each path, layout and mode.
     pub warm_up_runs: usize,
-    /// Threads of the processor, where several may compute.
+    /// The number of CPU threads, if several may compute.
     pub threads: usize,
-    /// Reads in flight, where there may be several.
+    /// The number of reads in flight, if there may be several.
     pub depth: usize,
-    /// Threads of the device in paper mode: `one` or `many`.
+    /// The threads of the device in paper mode: `one` or `many`.
     pub paper_device_threads: String,
-    /// What every run must come to.
+    /// The expected answer of every run.
     pub expected_answer: String,
-    /// Who says so.
+    /// The source of the expected answer.
     pub expected_by: Source,
 }
 
@@ -182,7 +182,7 @@ pub(super) mod tests {
     use super::*;
     use crate::bench::io::usage::Usage;
 
-    /// Figures that somebody could have measured.
+    /// Returns plausible figures.
     pub fn figures(seconds: f64, answer: i128) -> Figures {
         let part = seconds / 4.0;
         Figures {
@@ -201,10 +201,12 @@ pub(super) mod tests {
         }
     }
 
+    /// Returns a point.
     pub fn point(way: Way, mode: Mode, layout: Layout, buffer_bytes: usize) -> Point {
         Point { layout, mode, way, buffer_bytes }
     }
 
+    /// Returns a report of these points.
     pub fn report(points: Vec<Measured>) -> Report {
         let settings = Settings {
             scale_factor: 1.0,

@@ -1,4 +1,5 @@
-//! A table as pages of whole rows: what the paper's query engine read. `docs/internals/row-pages.md` has the bytes.
+//! A table as pages of whole rows, like the input of the paper's query engine.
+//! `docs/internals/row-pages.md` specifies the bytes.
 //!
 //! ```text
 //! 0      header page: magic, version, what follows, checksum
@@ -7,8 +8,9 @@
 //!        16  rows, one after the other, each on a multiple of 8
 //!        end where each row starts, two bytes each, the first row's last
 //! ```
-//! All little-endian. A row has all sixteen columns of `lineitem`: numbers at fixed places, then the lengths of three
-//! texts, then these. A file that is not finished has a header without pages, and is known for ours.
+//! All numbers are little-endian. A row has all sixteen columns of `lineitem`: numbers at fixed
+//! places, then the lengths of three strings, then the strings. An unfinished file has a header
+//! without pages, which identifies it as ours.
 
 use std::fs;
 use std::io;
@@ -24,26 +26,26 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{Error, Result, system};
 use crate::generate::{Generator, Tpch};
 
-/// First bytes of a file of row pages.
+/// The first bytes of a file of row pages.
 pub const MAGIC: [u8; 8] = *b"1HOPROW\0";
-/// The format that this build writes, and the only one it reads.
+/// The format version that this build writes, and the only one it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// Bytes of a page.
+/// The size of a page, in bytes.
 pub const PAGE_BYTES: usize = 8192;
 
-/// Where a page's rows begin.
+/// The offset of a page's first row.
 const PAGE_HEAD: usize = 16;
-/// Bytes of a row before its texts.
+/// The size of a row before its strings, in bytes.
 const ROW_FIXED: usize = 77;
-/// Where in a row the columns are that are asked for.
+/// The offsets of the requested columns in a row.
 const QUANTITY_AT: usize = 24;
 const PRICE_AT: usize = 32;
 const DISCOUNT_AT: usize = 40;
 const SHIPDATE_AT: usize = 56;
 
-/// Rows that a thread makes pages of at once.
+/// The number of rows that a thread turns into pages at once.
 const CHUNK_ROWS: u64 = 1 << 17;
-/// Pages that are checked at once.
+/// The number of pages that are checked at once.
 const CHECK_PAGES: usize = 512;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -56,10 +58,10 @@ struct Header {
     rows: u64,
     /// The scale factor, as a double's bits.
     scale: u64,
-    /// What a reader must know: nothing yet.
+    /// Features that a reader must know: none yet.
     features: u64,
     reserved: u32,
-    /// CRC-32C of this record, with this field as zero.
+    /// The CRC-32C of this record, with this field as zero.
     crc: u32,
 }
 
@@ -68,21 +70,23 @@ const _: () = assert!(size_of::<Header>() == 56);
 /// A finished file.
 #[derive(Clone, Debug)]
 pub struct RowFile {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
-    /// Pages behind the header's.
+    /// The number of pages after the header's.
     pub pages: u64,
-    /// Rows in them.
+    /// The number of rows in them.
     pub rows: u64,
-    /// The scale factor that it was made for.
+    /// The scale factor of its rows.
     pub scale: f64,
 }
 
 impl RowFile {
-    /// Makes one, of the generator's rows and in their order. `progress` is told how many rows are written.
+    /// Creates a file from the generator's rows, in their order. `progress` receives the number of
+    /// rows written.
     ///
     /// # Errors
-    /// There is a file already; the system's; [`Error::Cancelled`], and then no file is left.
+    /// Fails if the file exists. Returns the system's error, or [`Error::Cancelled`]; no file is
+    /// left then.
     pub fn create(
         path: &Path,
         scale: f64,
@@ -93,16 +97,16 @@ impl RowFile {
         fs::File::create_new(path).map_err(|e| system(path, Operation::Create, e))?;
         let written = write(path, scale, threads, progress, cancel);
         if written.is_err() {
-            // What is left if that fails says itself that it is not finished.
+            // If that fails, the header of the leftover marks it as unfinished.
             let _ = fs::remove_file(path);
         }
         written
     }
 
-    /// Opens one.
+    /// Opens a file.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what is no such file, or one of another version; [`Error::Damaged`].
+    /// Returns [`Error::Refused`] for a file of another kind or version, and [`Error::Damaged`].
     pub fn open(path: &Path) -> Result<Self> {
         let file = LocalFile::open(path, RequestedPath::Buffered)?;
         let refused = |reason: String| Error::Refused { object: path.display().to_string(), reason };
@@ -137,10 +141,11 @@ impl RowFile {
         Ok(Self { path: path.to_path_buf(), pages: header.pages, rows: header.rows, scale })
     }
 
-    /// Reads all of it, and compares every page with its checksum and its number. `progress` is told how many bytes.
+    /// Reads the whole file, and checks every page's checksum and number. `progress` receives the
+    /// number of bytes.
     ///
     /// # Errors
-    /// [`Error::Damaged`] with the page; [`Error::Cancelled`].
+    /// Returns [`Error::Damaged`] with the page, or [`Error::Cancelled`].
     pub fn check(&self, progress: &mut dyn FnMut(u64), cancel: &AtomicBool) -> Result<()> {
         let (file, ledger) = (LocalFile::open(&self.path, RequestedPath::PreferHostDirect)?, Ledger::default());
         let mut buffer = AlignedBuf::zeroed(CHECK_PAGES * PAGE_BYTES);
@@ -168,7 +173,7 @@ impl RowFile {
     }
 }
 
-/// Its rows.
+/// Checks a page. Returns its number of rows.
 fn check_page(page: &[u8], number: u64) -> Result<u64, String> {
     if crc32c::crc32c(&page[4..]) != u32::from_le_bytes(array(page, 0)) {
         return Err("it does not match its checksum".into());
@@ -228,7 +233,7 @@ fn write(
             progress(rows);
         }
     }
-    // All of it is there before the header says so.
+    // All pages are durable before the header counts them.
     file.sync()?;
     write_header(&file, Header { pages, rows, ..header })?;
     file.sync()?;
@@ -242,7 +247,7 @@ fn write_header(file: &LocalFile, header: Header) -> Result<()> {
     Ok(file.write_at(0, &page, &Ledger::default())?)
 }
 
-/// The pages of a chunk, not yet numbered, and its rows.
+/// Returns the pages of a chunk, not yet numbered, and its number of rows.
 fn make_pages(generator: &Tpch, chunk: usize, cancel: &AtomicBool) -> Result<(Vec<u8>, u64)> {
     let (mut bytes, mut page, mut row, mut rows) = (Vec::new(), Page::new(), Vec::new(), 0);
     for batch in generator.chunk("lineitem", chunk)? {
@@ -281,7 +286,7 @@ impl Page {
         Self { bytes: [0; PAGE_BYTES], at: PAGE_HEAD, rows: 0 }
     }
 
-    /// Whether it had room.
+    /// Adds a row. Returns false if it does not fit.
     fn add(&mut self, row: &[u8]) -> bool {
         let slot = PAGE_BYTES - 2 * (self.rows + 1);
         if self.at + row.len() > slot {
@@ -296,14 +301,14 @@ impl Page {
     }
 }
 
-/// Gives a page its number and its checksum.
+/// Writes a page's number and its checksum.
 fn seal(page: &mut [u8], number: u64) {
     page[8..16].copy_from_slice(&number.to_le_bytes());
     let crc = crc32c::crc32c(&page[4..]);
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The columns of a batch, in the order in which a row has them.
+/// The columns of a batch, in their order in a row.
 struct Columns<'a> {
     keys: [&'a [i64]; 3],
     amounts: [&'a [i128]; 4],
@@ -340,7 +345,7 @@ impl<'a> Columns<'a> {
         self.dates.iter().for_each(|date| out.extend(date[n].to_le_bytes()));
         out.extend(self.line[n].to_le_bytes());
         self.letters.iter().for_each(|letter| out.push(letter.value(n).bytes().next().unwrap_or(b' ')));
-        // No text of the table is as long as a byte can say.
+        // No string of the table exceeds the length that a byte can hold.
         self.texts.iter().for_each(|text| out.push(text.value(n).len().min(255) as u8));
         debug_assert_eq!(out.len(), ROW_FIXED);
         self.texts.iter().for_each(|text| out.extend(text.value(n).bytes().take(255)));
@@ -371,7 +376,8 @@ fn for_each_row(page: &[u8], mut f: impl FnMut(&[u8; ROW_FIXED])) -> Result<(), 
     Ok(())
 }
 
-/// What the query adds up of a page. The checksum is not looked at: what was read is checked by its answer.
+/// Returns a page's contribution to the answer. The checksum is not verified, because the answer
+/// verifies the data.
 #[inline]
 pub fn add_page(page: &[u8]) -> Result<i128, String> {
     let filter = super::FILTER;
@@ -390,7 +396,7 @@ pub fn add_page(page: &[u8]) -> Result<i128, String> {
     Ok(sum)
 }
 
-/// Whether a file begins like one of ours, finished or not.
+/// Returns true if a file begins like one of ours, finished or not.
 pub fn is_ours(path: &Path) -> io::Result<bool> {
     let mut start = [0; MAGIC.len()];
     let mut file = fs::File::open(path)?;

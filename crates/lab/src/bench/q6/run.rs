@@ -1,4 +1,4 @@
-//! One run of a point: its time by what it was spent on, what it cost, and its answer.
+//! One run of a point: its time and its parts, its cost, and its answer.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,52 +10,52 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Gpu, Mode, Plan, Result, Way, overlapped, paper};
 use crate::bench::io::usage::{Meters, Usage};
 
-/// How runs are carried out.
+/// The options of runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Threads of the processor, where there may be several.
+    /// The number of CPU threads, if there may be several.
     pub threads: usize,
-    /// Reads in flight, where there may be several.
+    /// The number of reads in flight, if there may be several.
     pub depth: usize,
-    /// Threads of the device in [`Mode::Paper`].
+    /// The threads of the device in [`Mode::Paper`].
     pub device_threads: Threads,
-    /// How cuFile reads in [`Mode::Overlapped`].
+    /// The mechanism of cuFile's reads in [`Mode::Overlapped`].
     pub cufile: Flight,
 }
 
-/// What keeps cuFile's reads in flight.
+/// The mechanism that keeps cuFile's reads in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flight {
-    /// A batch where bytes go direct, threads where they do not: in compat mode batches of large reads have been seen to
-    /// wait for cuFile's own buffers for ever.
+    /// A batch if bytes go direct, and threads if they do not: in compat mode, batches of large
+    /// reads have been seen to wait forever for cuFile's own buffers.
     Auto,
-    /// A batch that is filled again.
+    /// A batch that is refilled.
     Batch,
     /// A thread for each read.
     Threads,
 }
 
-/// Where the time went. All of it together is the time of the run.
+/// The parts of the time. Their sum is the time of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Reading; where work goes on meanwhile, waiting for what is read.
+    /// Reading; with overlap, waiting for reads.
     pub io_seconds: f64,
-    /// Copying between host and device; where reads go through pinned buffers by themselves, that is part of waiting
-    /// for them.
+    /// Copying between host and device. For reads through pinned buffers it is part of waiting for
+    /// them.
     pub transfer_seconds: f64,
-    /// Computing; where that is the device's and reads go on meanwhile, waiting for it.
+    /// Computing; on the device with overlap, waiting for it.
     pub compute_seconds: f64,
     /// Everything else: files, buffers, threads, launches.
     pub other_seconds: f64,
 }
 
 impl Spent {
-    /// All of it.
+    /// Returns the sum.
     pub fn total_seconds(&self) -> f64 {
         self.io_seconds + self.transfer_seconds + self.compute_seconds + self.other_seconds
     }
 
-    /// With what is left of the whole time as *other*.
+    /// Creates the parts, with the rest of the total time as *other*.
     pub(super) fn of(io: Duration, transfer: Duration, compute: Duration, total: Duration) -> Self {
         let known = io + transfer + compute;
         Self {
@@ -67,59 +67,60 @@ impl Spent {
     }
 }
 
-/// What a way found.
+/// The result of a path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub answer: i128,
     pub io: Duration,
     pub transfer: Duration,
     pub compute: Duration,
-    /// Before the first byte was asked for.
+    /// The time before the first read.
     pub setup: Duration,
-    /// Of all kernels, by the device's own clock.
+    /// The time of all kernels, by the device's own clock.
     pub kernel: Option<Duration>,
-    /// How bytes travelled.
+    /// The path of the bytes.
     pub path: String,
-    /// Threads of the processor that took part.
+    /// The number of CPU threads.
     pub threads: usize,
-    /// Reads that were in flight at most.
+    /// The maximum number of reads in flight.
     pub depth: usize,
 }
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
-    /// From opening the files to the answer.
+    /// The time from opening the files to the answer.
     pub seconds: f64,
-    /// By what it was spent on.
+    /// The parts of the time.
     pub spent: Spent,
-    /// Of `other`, what came before the first read: files, buffers, registrations.
+    /// The part of `other` before the first read: files, buffers, registrations.
     pub setup_seconds: f64,
-    /// Of all kernels, by events on the device; they may run while others wait.
+    /// The time of all kernels, by events on the device; they may run while other work waits.
     pub kernel_seconds: Option<f64>,
-    /// Bytes that were read, of the table alone.
+    /// The number of bytes that were read, of the table alone.
     pub read_bytes: u64,
-    /// By the time of the run.
+    /// The bytes by the time of the run.
     pub bytes_per_sec: f64,
-    /// Rows, by the time of the run.
+    /// The rows by the time of the run.
     pub rows_per_sec: f64,
-    /// How the bytes travelled, as it was found out.
+    /// The path of the bytes, as detected.
     pub effective_path: String,
-    /// Threads of the processor.
+    /// The number of CPU threads.
     pub threads: usize,
-    /// Reads in flight, at most.
+    /// The maximum number of reads in flight.
     pub depth: usize,
-    /// What it cost.
+    /// The cost on the system.
     pub usage: Usage,
     /// The answer, in ten thousandths.
     #[serde(skip)]
     pub answer: i128,
 }
 
-/// Runs once. No page of the plan's files is cached when it begins.
+/// Runs once. No page of the plan's files is cached at the start.
 ///
 /// # Errors
-/// [`Error::NotHere`] for a way that this machine does not have; [`Error::Cancelled`]; what went wrong.
+/// Returns [`Error::NotHere`] for a path that this machine does not support, [`Error::Cancelled`],
+/// or another error of the run.
 pub fn run(
     plan: &Plan,
     mode: Mode,

@@ -1,4 +1,5 @@
-//! The four columns that the query needs, as segments: of a database, or made of the generator's rows.
+//! The four columns that the query needs, as segments: of a database, or created from the
+//! generator's rows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,42 +17,43 @@ use crate::generate::{Generator, Tpch};
 /// The columns, in the order of [`onehop_cuda::kernels::q6::Place`].
 pub const COLUMNS: [&str; 4] = ["l_shipdate", "l_quantity", "l_discount", "l_extendedprice"];
 
-/// Rows of a segment of ours, about: few enough for some of them at scale factor 1.
+/// The approximate number of rows of our segments: few enough for several of them at scale factor
+/// 1.
 const SEGMENT_ROWS: u64 = 1 << 22;
 
-/// A segment, open, and where the four columns are in it.
+/// An open segment, with the places of the four columns.
 #[derive(Debug)]
 pub struct Source {
-    /// Its file.
+    /// The path of the file.
     pub path: PathBuf,
     /// The segment.
     pub segment: Segment,
-    /// By [`onehop_cuda::kernels::q6::Place`].
+    /// The indexes of the columns, by [`onehop_cuda::kernels::q6::Place`].
     pub columns: [usize; 4],
 }
 
-/// What was opened, and what keeps it there.
+/// Open segments, and the database that keeps them.
 #[derive(Debug)]
 pub struct Segments {
-    /// In the order of the rows.
+    /// The segments, in the order of the rows.
     pub sources: Vec<Source>,
-    /// A database that nobody changes meanwhile.
+    /// The database, open for reading, so that it does not change meanwhile.
     _database: Option<Database>,
 }
 
 impl Segments {
-    /// Of files.
+    /// Opens the segments of files.
     ///
     /// # Errors
-    /// A file that is no segment, or none of this table.
+    /// Fails if a file is not a segment, or not one of this table.
     pub fn open(paths: Vec<PathBuf>) -> Result<Self> {
         Ok(Self { sources: paths.into_iter().map(open).collect::<Result<_>>()?, _database: None })
     }
 
-    /// Those of `lineitem` in a database, which stays open for reading.
+    /// Opens the segments of `lineitem` in a database, which stays open for reading.
     ///
     /// # Errors
-    /// No database, or none with this table.
+    /// Fails if there is no database, or none with this table.
     pub fn of_database(path: &Path) -> Result<Self> {
         let options = DatabaseOptions { access: Access::ReadOnly, ..DatabaseOptions::default() };
         let database = Database::open(path, &options)?;
@@ -67,12 +69,12 @@ impl Segments {
         Ok(Self { sources, _database: Some(database) })
     }
 
-    /// Rows of all of them.
+    /// Returns the total number of rows.
     pub fn rows(&self) -> u64 {
         self.sources.iter().map(|source| source.segment.rows()).sum()
     }
 
-    /// Bytes of the four columns.
+    /// Returns the size of the four columns in bytes.
     pub fn stored_bytes(&self) -> u64 {
         let of = |source: &Source| -> u64 {
             source.columns.iter().map(|column| source.segment.column(*column).stored_bytes).sum()
@@ -102,23 +104,24 @@ fn open(path: PathBuf) -> Result<Source> {
     Ok(Source { path, segment, columns })
 }
 
-/// The files that a scale factor makes in a folder.
+/// Returns the files of a scale factor in a folder.
 pub fn names(folder: &Path, scale: f64) -> Result<Vec<PathBuf>> {
     let generator = Tpch::new(scale)?;
     let chunks = generator.chunks("lineitem")? as u64;
     Ok((0..chunks.div_ceil(unit_chunks())).map(|n| folder.join(format!("lineitem-{n:05}.segment"))).collect())
 }
 
-/// Chunks of the generator's that make a segment.
+/// Returns the number of the generator's chunks in a segment.
 fn unit_chunks() -> u64 {
-    // A chunk holds a little more or less than its rows.
+    // A chunk has slightly more or fewer rows than its nominal number.
     (SEGMENT_ROWS / (crate::generate::CHUNK_ROWS + crate::generate::CHUNK_ROWS / 64)).max(1)
 }
 
-/// Makes them, of the generator's rows, each by one thread. `progress` is told from threads how many rows are done.
+/// Creates the segments from the generator's rows, each by one thread. `progress` receives the
+/// number of finished rows, from several threads.
 ///
 /// # Errors
-/// A file is there already; the system's; [`Error::Cancelled`].
+/// Fails if a file exists. Returns the system's error, or [`Error::Cancelled`].
 pub fn create(
     folder: &Path,
     scale: f64,

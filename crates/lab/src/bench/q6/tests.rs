@@ -1,5 +1,5 @@
-//! Every way in every mode over both layouts, with a driver, a cuFile and a compiler of the host's: each comes to the
-//! answer that DuckDB has, or says what is wrong.
+//! Every path in every mode over both layouts, with a driver, a cuFile and a compiler of the host:
+//! each returns DuckDB's answer, or the right error.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn every_way_comes_to_the_answer() {
                     let figures = run(&plan, mode, way, Some(&gpu), &OPTIONS, &going());
                     let figures = figures.unwrap_or_else(|e| panic!("{} {mode} {way} {bytes}: {e}", plan.layout));
                     assert_eq!(figures.answer, expected.answer, "{} {mode} {way} {bytes}", plan.layout);
-                    // The fake driver's clock says that every kernel takes a millisecond.
+                    // The fake driver's clock reports a millisecond for every kernel.
                     let spent = figures.spent.total_seconds() - figures.kernel_seconds.unwrap_or(0.0);
                     assert!(spent <= figures.seconds * 1.0001, "{figures:?}");
                     assert_eq!(figures.kernel_seconds.is_some(), way.has_kernel());
@@ -104,7 +104,7 @@ fn who_wants_it_to_end_is_heard() {
 fn damage_is_found_wherever_it_is_computed() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _, rows) = prepared(dir.path());
-    // A page with more rows than it has room for.
+    // A page with more rows than fit into it.
     let mut bytes = fs::read(&rows.path).unwrap();
     bytes[20 * 8192 + 4] = 0xff;
     bytes[20 * 8192 + 5] = 0xff;
@@ -117,7 +117,7 @@ fn damage_is_found_wherever_it_is_computed() {
         }
     }
     assert!(matches!(rows.check(&mut |_| {}, &going()), Err(Error::Damaged { .. })));
-    // Truncated underneath: an error with the file, and nothing that hangs.
+    // Truncated during use: an error that names the file, and no hang.
     fs::File::options().write(true).open(&rows.path).unwrap().set_len(100 * 8192).unwrap();
     let plan = Plan::of_rows(&rows, 1 << 20);
     for (_, mode) in Mode::ALL {
@@ -138,7 +138,7 @@ fn a_row_file_is_known_by_every_byte() {
     let opened = RowFile::open(&path).unwrap();
     assert_eq!((opened.pages, opened.rows, opened.scale), (file.pages, file.rows, 0.001));
     opened.check(&mut |_| {}, &going()).unwrap();
-    // Any bit: of the header, or of a page.
+    // Any bit, of the header or of a page.
     for at in (0..56).chain((8192..good.len()).step_by(997)) {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
@@ -193,7 +193,7 @@ fn what_was_left_half_way_is_made_anew_and_the_rest_found_again() {
     again.segments(1, &told, &going()).unwrap();
     again.rows(1, &told, &going()).unwrap();
     assert_eq!(*written.lock().unwrap(), 0, "all is there");
-    // What is measured reads past the checksums, so that they are looked at before.
+    // The measured reads skip checksums, so they are verified before.
     let path = again.path().join("lineitem-00000.segment");
     let mut bytes = fs::read(&path).unwrap();
     bytes[10_000] ^= 1;
@@ -203,7 +203,7 @@ fn what_was_left_half_way_is_made_anew_and_the_rest_found_again() {
     assert!(!again.path().exists());
 }
 
-/// Segments of these rows, cut into blocks of so many.
+/// Creates segments of these rows, in blocks of `block_rows`.
 fn segment(path: &Path, rows: &[(i32, i128, i128, i128)], block_rows: usize) -> Segments {
     let decimals = |of: fn(&(i32, i128, i128, i128)) -> i128| {
         let values = Decimal128Array::from_iter_values(rows.iter().map(of));
@@ -223,7 +223,8 @@ fn segment(path: &Path, rows: &[(i32, i128, i128, i128)], block_rows: usize) -> 
     Segments::open(vec![path.to_path_buf()]).unwrap()
 }
 
-/// Constant blocks, dictionaries of prices and of discounts, negative values, blocks of every length.
+/// Constant blocks, dictionaries of prices and of discounts, negative values, blocks of every
+/// length.
 #[test]
 fn segments_of_all_shapes_are_added_up() {
     let dir = tempfile::tempdir().unwrap();

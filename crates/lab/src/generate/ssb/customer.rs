@@ -28,7 +28,7 @@ pub(super) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 static SEGMENTS: LazyLock<ViewSet> =
     LazyLock::new(|| ViewSet::new(["AUTOMOBILE", "BUILDING", "FURNITURE", "HOUSEHOLD", "MACHINERY"]));
 
-/// The customers with the row numbers `rows`.
+/// Returns the customers with the row numbers `rows`.
 pub(super) fn batch(rows: Range<u64>) -> Result<RecordBatch> {
     let count = (rows.end - rows.start) as usize;
     let mut names = Strings::with_capacity(count);

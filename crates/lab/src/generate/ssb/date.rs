@@ -1,9 +1,9 @@
 //! The date table: nothing in it is random, and every row is what ssb-dbgen writes.
 //!
-//! Its peculiarities are kept, since other people's files have them:
+//! Its peculiarities are kept, because other implementations' files have them:
 //! - 2,556 rows: seven years have one day more, and 1998-12-31 is missing.
-//! - Days of the week run one day ahead: 1992-01-01, a Wednesday, is called Thursday and is day 5 of its week. Every
-//!   column that depends on the day of the week agrees with this.
+//! - Days of the week run one day ahead: 1992-01-01, a Wednesday, is called Thursday and is day 5
+//!   of its week. Every column that depends on the day of the week agrees with this.
 //! - Weeks count `day of year / 7 + 1`, so that week 1 has six days.
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
@@ -69,7 +69,7 @@ static FLAG_VIEWS: LazyLock<ViewSet> = LazyLock::new(|| ViewSet::new(["0", "1"])
 const HOLIDAYS: [(i32, i32); 10] =
     [(1, 1), (2, 20), (4, 20), (5, 20), (7, 20), (8, 20), (9, 20), (10, 20), (11, 20), (12, 24)];
 
-/// `yyyymmdd` of the day with this row number.
+/// Returns `yyyymmdd` of the day with this row number.
 pub(super) const fn date_key(row: i32) -> i32 {
     Day::from_epoch(FIRST + row).yyyymmdd()
 }
@@ -91,7 +91,8 @@ impl Date {
         Self {
             day,
             of_year: epoch - new_year + 1,
-            // Day 0, 1970-01-01, was a Thursday, 4; one more is the reference's peculiarity.
+            // Day 0, 1970-01-01, was a Thursday, 4; the additional one is the reference's
+            // peculiarity.
             weekday: (epoch + 4 + 1).rem_euclid(7) as u8,
             last_of_month: Day::from_epoch(epoch + 1).month != day.month,
         }
@@ -116,7 +117,7 @@ impl Date {
     }
 }
 
-/// The days with the row numbers `rows`.
+/// Returns the days with the row numbers `rows`.
 pub(super) fn batch(rows: Range<u64>) -> Result<RecordBatch> {
     let dates: Vec<Date> = rows.map(Date::of_row).collect();
     let integers = |value: fn(&Date) -> i32| -> ArrayRef { Arc::new(dates.iter().map(value).collect::<Int32Array>()) };

@@ -1,7 +1,8 @@
 //! The lineorder table.
 //!
-//! An order draws its customer, then, from one draw, its date, priority and number of lines; each line then draws its
-//! part, its supplier, and, from one draw, quantity, discount, tax, commit date and ship mode. Money is in cents:
+//! An order draws its customer. One further draw yields its date, priority and number of lines.
+//! Each line then draws its part, its supplier, and, from one draw, quantity, discount, tax, commit
+//! date and ship mode. Money is in cents:
 //!
 //! ```text
 //! part price     = 90,000 + (partkey / 10) mod 20,001 + 100 (partkey mod 1,000)
@@ -145,34 +146,35 @@ impl Line {
 const PRIORITIES_COUNT: u8 = 5;
 const SHIP_MODES_COUNT: u8 = 7;
 
-/// Cents.
+/// Returns the price in cents.
 const fn part_price(part: i32) -> i32 {
     90_000 + (part / 10) % 20_001 + (part % 1_000) * 100
 }
 
-/// Of every 32 numbers the first 8 are used; the first order has key 1.
+/// Returns the key of an order. The first 8 of every 32 numbers are used; the first order has key
+/// 1.
 const fn order_key(index: u64) -> i64 {
     let number = index + 1;
     (((number >> 3) << 5) | (number & 7)) as i64
 }
 
-/// How many of the keys `1..=customers` are not multiples of 3; never 0.
+/// Returns the number of the keys `1..=customers` that are not multiples of 3; never 0.
 const fn customers_with_orders(customers: u64) -> u64 {
     customers - customers / 3
 }
 
-/// The `rank`-th key that is not a multiple of 3, from rank 0: 1, 2, 4, 5, 7, ...
+/// Returns the `rank`-th key that is not a multiple of 3, from rank 0: 1, 2, 4, 5, 7, ...
 const fn customer_with_orders(rank: u64) -> i32 {
     (rank + rank / 2 + 1) as i32
 }
 
 /// The lines of a range of orders, in batches of [`BATCH_ROWS_MAX`] rows (the last one shorter).
 ///
-/// An order that does not fit into a batch goes on in the next one.
+/// An order that does not fit into a batch continues in the next one.
 pub(super) struct Lines {
     sizes: Sizes,
     orders: Range<u64>,
-    /// The order being written, and how many of its lines are.
+    /// The current order, and the number of its lines already written.
     current: Option<(Order, usize)>,
 }
 

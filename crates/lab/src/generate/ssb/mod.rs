@@ -1,9 +1,10 @@
-//! The Star Schema Benchmark's five tables (O'Neil, O'Neil, Chen: "Star Schema Benchmark", revision 3, 2009), in the
-//! value formats of its reference generator, ssb-dbgen.
+//! The Star Schema Benchmark's five tables (O'Neil, O'Neil, Chen: "Star Schema Benchmark", revision
+//! 3, 2009), in the value formats of its reference generator, ssb-dbgen.
 //!
-//! Row `r` of a table (for lineorder: order `r` with its lines) draws all its fields, in a fixed order, from a random
-//! stream that depends on the table and on `r` alone (`random.rs`). So the rows are the same whatever the chunks, the
-//! threads and the batch size, and the columns of a row are independent of each other where the specification says so.
+//! Row `r` of a table (for lineorder: order `r` with its lines) draws all its fields in a fixed
+//! order. Its random stream depends on the table and on `r` alone (`random.rs`). The rows are
+//! therefore independent of the chunks, the threads and the batch size. The columns of a row are
+//! independent of each other where the specification requires it.
 //!
 //! | table     | rows at scale factor SF                          |
 //! |-----------|--------------------------------------------------|
@@ -13,12 +14,12 @@
 //! | date      | 2,556: 1992-01-01 to 1998-12-30                  |
 //! | lineorder | 1,500,000 SF orders of 1 to 7 lines              |
 //!
-//! Where the reference is peculiar, so is this generator:
-//! - Orders are dated up to 1998-08-02 (2,406 days, from TPC-H), so that a full year holds 365/2406 = 15.2 % of the
-//!   orders, not one seventh.
+//! The generator reproduces the peculiarities of the reference:
+//! - Orders are dated up to 1998-08-02 (2,406 days, from TPC-H), so that a full year holds 365/2406
+//!   = 15.2 % of the orders, not one seventh.
 //! - Customers whose key is a multiple of 3 have no orders (from TPC-H).
-//! - `date` is row for row what ssb-dbgen writes (see `date.rs`); the others agree with it in format and distribution,
-//!   but not in their random values.
+//! - `date` equals ssb-dbgen's output row for row (see `date.rs`); the others agree with it in
+//!   format and distribution, but not in their random values.
 
 mod customer;
 mod date;
@@ -41,7 +42,7 @@ const SCALE_MIN: f64 = 0.001;
 /// Customer keys are INTEGER: 30,000 x 50,000 still fits.
 const SCALE_MAX: f64 = 50_000.0;
 
-/// Orders have 1 to 7 lines, all numbers equally likely.
+/// The mean number of lines of an order: 1 to 7, all equally likely.
 const LINES_PER_ORDER: u64 = 4;
 
 const TABLES: [Table; 5] = [Table::Customer, Table::Supplier, Table::Part, Table::Date, Table::Lineorder];
@@ -53,7 +54,7 @@ pub struct Ssb {
     chunk_rows: u64,
 }
 
-/// Rows per table at one scale.
+/// The rows per table at one scale.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     customers: u64,
@@ -72,13 +73,13 @@ enum Table {
 }
 
 impl Ssb {
-    /// The benchmark at a scale factor from 0.001 to 50,000.
+    /// Creates the generator at a scale factor from 0.001 to 50,000.
     pub fn new(scale: f64) -> Result<Self> {
         let scale = checked_scale(scale, SCALE_MIN, SCALE_MAX)?;
         Ok(Self { sizes: Sizes::at(scale), chunk_rows: CHUNK_ROWS })
     }
 
-    /// The same rows in chunks of about `rows` rows (at least 1).
+    /// Returns a generator of the same rows in chunks of about `rows` rows (at least 1).
     pub fn with_chunk_rows(self, rows: u64) -> Self {
         Self { chunk_rows: rows.max(1), ..self }
     }
@@ -126,7 +127,7 @@ impl Sizes {
         Self { customers: scaled(30_000.0), suppliers: scaled(2_000.0), parts, orders: scaled(1_500_000.0) }
     }
 
-    /// What a table is cut into: its rows; lineorder its orders.
+    /// Returns the number of units a table is split into: its rows, or for lineorder its orders.
     fn units(self, table: Table) -> u64 {
         match table {
             Table::Customer => self.customers,
@@ -167,13 +168,13 @@ impl Table {
     }
 }
 
-/// The batches of a table whose rows are generated from their numbers.
+/// Returns the batches of a table whose rows are generated from their numbers.
 fn by_row(rows: Range<u64>, batch: fn(Range<u64>) -> Result<RecordBatch>) -> Batches {
     let starts = rows.clone().step_by(BATCH_ROWS_MAX);
     Box::new(starts.map(move |start| batch(start..(start + BATCH_ROWS_MAX as u64).min(rows.end))))
 }
 
-/// A schema of non-null columns.
+/// Returns a schema of non-null columns.
 fn schema<const N: usize>(columns: [(&str, DataType); N]) -> SchemaRef {
     let fields: Vec<_> = columns.into_iter().map(|(name, data_type)| Field::new(name, data_type, false)).collect();
     Arc::new(Schema::new(fields))

@@ -1,8 +1,8 @@
 //! The part table.
 //!
-//! A part draws three different colours: the first is its colour, the other two are its name. Brands nest: manufacturer
-//! 1..5, category (manufacturer and 1..5), brand (category and 1..40, appended without padding, so that MFGR#111 and
-//! MFGR#1111 both exist).
+//! A part draws three different colours: the first is its colour, the other two are its name.
+//! Brands nest: manufacturer 1..5, category (manufacturer and 1..5), brand (category and 1..40,
+//! appended without padding, so that MFGR#111 and MFGR#1111 both exist).
 
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -70,7 +70,7 @@ fn categories() -> impl Iterator<Item = String> {
     (1..=MANUFACTURERS).flat_map(|mfgr| (1..=CATEGORIES).map(move |category| format!("MFGR#{mfgr}{category}")))
 }
 
-/// All strings of one word of each list, in order.
+/// Returns all strings of one word of each list, in order.
 fn words<const N: usize>(lists: [&[&str]; N]) -> ViewSet {
     let mut phrases = vec![String::new()];
     for list in lists {
@@ -81,11 +81,11 @@ fn words<const N: usize>(lists: [&[&str]; N]) -> ViewSet {
     ViewSet::new(phrases)
 }
 
-/// Three different indices of [`COLORS`].
+/// Draws three different indices of [`COLORS`].
 fn three_colors(draw: &mut Draw) -> [u8; 3] {
     let count = COLORS.len() as u8;
     let first = draw.below_u8(count);
-    // The second and third are drawn from the colours not taken yet, and moved past the taken ones.
+    // The second and third are drawn from the remaining colours, and shifted past the taken ones.
     let mut second = draw.below_u8(count - 1);
     second += u8::from(second >= first);
     let mut third = draw.below_u8(count - 2);
@@ -95,7 +95,7 @@ fn three_colors(draw: &mut Draw) -> [u8; 3] {
     [first, second, third]
 }
 
-/// The parts with the row numbers `rows`.
+/// Returns the parts with the row numbers `rows`.
 pub(super) fn batch(rows: Range<u64>) -> Result<RecordBatch> {
     let count = (rows.end - rows.start) as usize;
     let mut names = Strings::with_capacity(count);

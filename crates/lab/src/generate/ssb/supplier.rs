@@ -23,7 +23,7 @@ pub(super) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     ])
 });
 
-/// The suppliers with the row numbers `rows`.
+/// Returns the suppliers with the row numbers `rows`.
 pub(super) fn batch(rows: Range<u64>) -> Result<RecordBatch> {
     let count = (rows.end - rows.start) as usize;
     let mut names = Strings::with_capacity(count);

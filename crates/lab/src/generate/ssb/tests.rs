@@ -1,4 +1,5 @@
-//! The tables against the specification: sizes, keys, formats, distributions, and the selectivity of all 13 queries.
+//! The tables against the specification: sizes, keys, formats, distributions, and the selectivity
+//! of all 13 queries.
 
 use super::*;
 use crate::generate::Error;
@@ -104,7 +105,7 @@ fn rows_do_not_depend_on_chunks_or_order_of_generation() -> Result<()> {
 
 #[test]
 fn the_data_is_this_data() -> Result<()> {
-    // Fails when a change alters rows: data sets generated before and after it would no longer match.
+    // Fails if a change alters rows: data sets generated before and after it would no longer match.
     let line = &table(&Ssb::new(0.01)?, "lineorder")?.slice(0, 1);
     let shown = |name| integers(line, name)[0];
     let (customer, part, supplier) = (shown("lo_custkey"), shown("lo_partkey"), shown("lo_suppkey"));
@@ -254,7 +255,8 @@ fn dates_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the value reads like the pattern: `9` is a digit, everything else stands for itself.
+/// Fails unless the value matches the pattern: `9` is a digit, any other character stands for
+/// itself.
 fn assert_reads(value: &str, pattern: &str) {
     let fits = |(byte, sign): (u8, u8)| if sign == b'9' { byte.is_ascii_digit() } else { byte == sign };
     assert!(value.len() == pattern.len() && value.bytes().zip(pattern.bytes()).all(fits), "{value} like {pattern}");
@@ -320,14 +322,14 @@ fn parts_nest_as_the_specification_says() -> Result<()> {
     Ok(())
 }
 
-/// For every row of a dimension, by its key: does it pass the query's predicate?
+/// For every row of a dimension, by its key: true if it passes the query's predicate.
 type Passing = Vec<bool>;
 
 /// A query's predicates: on the dimensions by key, and on the measures of a line.
 struct Predicates {
     id: &'static str,
     date: fn(&DateRow) -> bool,
-    /// Share of the order dates that pass.
+    /// The share of the order dates that pass.
     date_share: f64,
     customer: Dimension,
     supplier: Dimension,
@@ -339,7 +341,7 @@ struct Predicates {
 #[derive(Clone, Copy)]
 struct Dimension(fn([&str; 3]) -> bool, f64);
 
-/// Discount and quantity, both ends included, and the share of the lines they pass.
+/// The ranges of discount and quantity, both ends included, and the share of lines that pass.
 struct Measures([i32; 2], [i32; 2], f64);
 
 struct DateRow<'a> {
@@ -357,7 +359,8 @@ fn two_cities([city, _, _]: [&str; 3]) -> bool {
     city == "UNITED KI1" || city == "UNITED KI5"
 }
 
-/// Customers and suppliers are [city, nation, region]; parts are [brand, category, manufacturer].
+/// Returns the predicates of all queries. Customers and suppliers are [city, nation, region]; parts
+/// are [brand, category, manufacturer].
 fn all_predicates() -> [Predicates; 13] {
     let query = |id, date, days: f64, customer, supplier, part, measures| Predicates {
         id,
@@ -429,7 +432,7 @@ fn all_predicates() -> [Predicates; 13] {
     ]
 }
 
-/// Which of a dimension's rows pass; their share must be the specification's.
+/// Returns the rows of a dimension that pass. Their share must be the specification's.
 fn passing(what: &str, columns: &[Vec<&str>; 3], predicate: Dimension) -> Passing {
     let rows = columns[0].len();
     let pass: Passing = (0..rows).map(|row| (predicate.0)([0, 1, 2].map(|column| columns[column][row]))).collect();
@@ -441,7 +444,7 @@ fn count(pass: &[bool]) -> usize {
     pass.iter().filter(|&&pass| pass).count()
 }
 
-/// The share of the keys that lines can have whose rows pass.
+/// Returns the share of passing rows among the keys that lines can have.
 fn share(pass: &[bool], can_have: fn(usize) -> bool) -> f64 {
     let keys: Vec<bool> = (1..=pass.len()).filter(|&key| can_have(key)).map(|key| pass[key - 1]).collect();
     count(&keys) as f64 / keys.len() as f64
@@ -470,7 +473,8 @@ fn all_13_queries_select_what_the_specification_says() -> Result<()> {
             * share(&part, |_| true);
         let days = passing_dates(&dates, query.date);
         let hits = matching_lines(&lines, &days, [&customer, &supplier, &part], &query.measures);
-        // Lines of one order share date and customer, so the variance is up to that of whole orders of 5 lines.
+        // Lines of one order share date and customer, so the variance is up to that of whole orders
+        // of 5 lines.
         assert_share(query.id, hits / 5, lines.num_rows() / 5, expected);
     }
     Ok(())

@@ -1,6 +1,7 @@
-//! The sets of values that several tables draw from, and the formats of names, addresses and phone numbers.
+//! The sets of values that several tables draw from, and the formats of names, addresses and phone
+//! numbers.
 //!
-//! Sets and their order are those of TPC-H, which the Star Schema Benchmark takes over.
+//! Sets and their order are those of TPC-H, which the Star Schema Benchmark adopts.
 
 use arrow::array::{ArrayRef, StringViewBuilder};
 use std::ops::Range;
@@ -12,7 +13,8 @@ use crate::generate::views::ViewSet;
 
 const REGIONS: [&str; 5] = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"];
 
-/// Nations with the index of their region; a nation's index is also its telephone country code, less 10.
+/// Nations with the index of their region; a nation's index is also its telephone country code,
+/// less 10.
 const NATIONS: [(&str, usize); 25] = [
     ("ALGERIA", 0),
     ("ARGENTINA", 1),
@@ -52,12 +54,12 @@ static CITY_VIEWS: LazyLock<ViewSet> = LazyLock::new(|| {
     ViewSet::new(cities)
 });
 
-/// A city is its nation's name, cut or padded to 9 characters, and a digit.
+/// Returns the name of a city: its nation's name, cut or padded to 9 characters, and a digit.
 fn city(nation: &str, digit: usize) -> String {
     format!("{nation:<CITY_NATION_BYTES$.CITY_NATION_BYTES$}{digit}")
 }
 
-/// Where the customers or suppliers of a batch live, row by row.
+/// The places of the customers or suppliers of a batch, row by row.
 pub(super) struct Places {
     nations: Vec<u8>,
     cities: Vec<u8>,
@@ -76,7 +78,7 @@ impl Places {
         nation
     }
 
-    /// The columns city, nation, region.
+    /// Returns the columns city, nation, region.
     pub(super) fn columns(&self) -> Result<[ArrayRef; 3]> {
         Ok([CITY_VIEWS.column(&self.cities)?, NATION_VIEWS.column(&self.nations)?, REGION_VIEWS.column(&self.nations)?])
     }
@@ -146,7 +148,7 @@ pub(super) fn push_address(text: &mut String, stream: &mut Stream) {
     }
 }
 
-/// The keys of a batch's rows, which count from 1.
+/// Returns the keys of a batch's rows, which count from 1.
 pub(super) fn keys(rows: Range<u64>) -> Range<i32> {
     rows.start as i32 + 1..rows.end as i32 + 1
 }

@@ -1,14 +1,17 @@
-//! A generator's tables into files, in parallel, in order, in bounded memory.
+//! Writes a generator's tables into files, in parallel, in order, in bounded memory.
 //!
 //! 1. All chunks of all tables are numbered in one sequence.
-//! 2. Each worker thread claims the next number, generates the chunk and encodes it (text, or a Parquet row group).
+//! 2. Each worker thread claims the next number, generates the chunk and encodes it (text, or a
+//!    Parquet row group).
 //! 3. The calling thread takes the encoded chunks in sequence and appends them to their files.
-//! 4. A worker may claim number `n` only when chunk `n - threads - 1` has been written: at most `threads + 1` encoded
-//!    chunks exist at any time. A smaller chunk ([`Format::chunk_rows`]) therefore means less memory.
+//! 4. A worker may claim number `n` only when chunk `n - threads - 1` has been written: at most
+//!    `threads + 1` encoded chunks exist at any time. A smaller chunk ([`Format::chunk_rows`])
+//!    therefore means less memory.
 //!
-//! A file is written under a hidden temporary name in its own directory, synced, and renamed when it is whole. Whatever
-//! happens, a file under its final name is complete; after an error or a cancellation the temporary file is removed
-//! (after a crash `.NAME.PID.partial` is left to delete).
+//! A file is written under a hidden temporary name in its own directory, synced, and renamed when
+//! it is complete. A file under its final name is therefore always complete. After an error or a
+//! cancellation the temporary file is removed (after a crash `.NAME.PID.partial` is left to
+//! delete).
 
 mod parquet;
 mod queue;
@@ -28,21 +31,22 @@ use self::queue::Queue;
 use self::text::{Dialect, TextEncoder};
 use super::{CHUNK_ROWS, Error, Generator, Result, TableInfo};
 
-/// A file format that tables can be written in: one file per table, `TABLE.parquet`, `TABLE.csv` or `TABLE.tbl`.
+/// A file format of tables: one file per table, `TABLE.parquet`, `TABLE.csv` or `TABLE.tbl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Zstandard level 1; a row group per chunk.
     Parquet,
-    /// Comma-separated, with a header line, quoted where RFC 4180 asks for it.
+    /// Comma-separated, with a header line, quoted as RFC 4180 requires.
     Csv,
-    /// As the benchmarks' own generators write: a pipe after every value, no header.
+    /// The format of the benchmarks' own generators: a pipe after every value, no header.
     Tbl,
 }
 
 impl Format {
-    /// The chunk size to create a generator with when it is to be written in this format.
+    /// Returns the chunk size for a generator whose tables are written in this format.
     ///
-    /// Parquet wants large row groups; text is not compressed while it waits for its turn, so its chunks are smaller.
+    /// Parquet needs large row groups. Text waits uncompressed for its turn, so its chunks are
+    /// smaller.
     pub fn chunk_rows(self) -> u64 {
         match self {
             Self::Parquet => CHUNK_ROWS,
@@ -50,7 +54,7 @@ impl Format {
         }
     }
 
-    /// The file name extension.
+    /// Returns the file name extension.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -73,55 +77,56 @@ impl std::str::FromStr for Format {
     }
 }
 
-/// What to do with a file that is there already.
+/// The treatment of existing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overwrite {
-    /// Write nothing at all and say which file it is.
+    /// Write nothing at all and report the file.
     #[default]
     Refuse,
-    /// Replace it, in one step, when its successor is whole.
+    /// Replace it atomically when its successor is complete.
     Replace,
 }
 
-/// How tables are written.
+/// The options of writing tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The file format.
     pub format: Format,
-    /// What to do with files that are there already.
+    /// The treatment of existing files.
     pub overwrite: Overwrite,
-    /// Threads that generate and encode; the calling thread writes.
+    /// The number of threads that generate and encode; the calling thread writes.
     pub threads: NonZeroUsize,
 }
 
-/// How far a table is.
+/// The progress of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The table.
     pub table: &'static str,
-    /// Rows written.
+    /// The number of rows written.
     pub rows_done: u64,
-    /// Rows the table will have; for fact tables an expectation that `rows_done` may end a little above or below.
+    /// The expected number of rows; for fact tables `rows_done` may end slightly above or below.
     pub rows_expected: u64,
 }
 
-/// A table's file, whole.
+/// A table's complete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The table.
     pub table: &'static str,
-    /// Its file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Rows in it.
+    /// The number of rows in it.
     pub rows: u64,
-    /// Its size.
+    /// The size of the file.
     pub file_bytes: u64,
 }
 
-/// Writes all tables of a generator into `directory`, which is created if it is not there.
+/// Writes all tables of a generator into `directory`, which is created if it is missing.
 ///
-/// `progress` is called on the calling thread after every chunk. When `cancel` becomes true, writing stops at the next
-/// batch with [`Error::Cancelled`]; tables that were whole by then stay.
+/// `progress` is called on the calling thread after every chunk. When `cancel` becomes true,
+/// writing stops at the next batch with [`Error::Cancelled`]; tables that are complete by then
+/// stay.
 pub fn write_tables(
     generator: &dyn Generator,
     directory: &Path,
@@ -144,7 +149,7 @@ pub fn write_tables(
     let chunks: Vec<_> = tables.iter().flat_map(|table| (0..table.chunks).map(move |chunk| (table, chunk))).collect();
     let queue = Queue::new(chunks.len(), options.threads.get() + 1);
     std::thread::scope(|scope| {
-        // Dropped first on every way out, so that no worker waits for a turn that never comes.
+        // Dropped first on every exit, so that no worker waits for a turn that never comes.
         let closer = queue.closer();
         for _ in 0..options.threads.get().min(chunks.len()) {
             scope.spawn(|| {
@@ -161,7 +166,7 @@ pub fn write_tables(
     })
 }
 
-/// One table on its way into one file.
+/// One table and its file.
 struct TablePlan {
     info: TableInfo,
     path: PathBuf,
@@ -177,7 +182,7 @@ impl TablePlan {
         self.encoder.encode(batches)
     }
 
-    /// Takes the table's chunks from the queue, in order, into its file.
+    /// Takes the table's chunks from the queue, in order, and writes them to its file.
     fn write(
         &self,
         queue: &Queue<Result<Encoded>>,
@@ -209,7 +214,7 @@ enum EncodedBytes {
     RowGroup(RowGroup),
 }
 
-/// Turns chunks into file contents; may be used from many threads at once.
+/// Encodes chunks into file contents; may be used from many threads at once.
 enum Encoder {
     Text(TextEncoder),
     Parquet(RowGroups),
@@ -301,12 +306,13 @@ impl PartialFile {
         self.writer.write_all(bytes).map_err(|source| io_error(&self.temporary, source))
     }
 
-    /// Syncs the file and gives it its name; returns its size.
+    /// Syncs and renames the file; returns its size.
     fn publish(mut self, overwrite: Overwrite) -> Result<u64> {
         let written = self.writer.flush().and_then(|()| self.writer.get_ref().sync_all());
         let file_bytes = written.and_then(|()| self.writer.get_ref().metadata()).map(|metadata| metadata.len());
         let file_bytes = file_bytes.map_err(|source| io_error(&self.temporary, source))?;
-        // Somebody may have made the file since the first check; the window left is that of one rename.
+        // Another process may have created the file since the first check; the remaining window is
+        // that of one rename.
         overwrite.check(&self.path)?;
         fs::rename(&self.temporary, &self.path).map_err(|source| io_error(&self.path, source))?;
         self.published = true;
@@ -327,7 +333,7 @@ impl Write for PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.published {
-            // Nothing is lost if this fails: the name says what the file is.
+            // Harmless if it fails: the name identifies the file.
             let _ = fs::remove_file(&self.temporary);
         }
     }

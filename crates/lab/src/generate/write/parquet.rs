@@ -1,4 +1,5 @@
-//! Parquet: a chunk is encoded and compressed into a row group away from the file, and spliced in when its turn comes.
+//! Parquet: a chunk is encoded and compressed into a row group in memory, and appended to the file
+//! in its turn.
 
 use ::parquet::arrow::ArrowSchemaConverter;
 use ::parquet::arrow::add_encoded_arrow_schema_to_metadata;

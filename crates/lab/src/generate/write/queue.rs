@@ -1,7 +1,9 @@
-//! Numbered work: claimed in order by many threads, delivered in any order, taken in order by one.
+//! A queue of numbered work: claimed in order by many threads, delivered in any order, taken in
+//! order by one.
 //!
-//! Invariants: `taken <= claimed <= taken + window`; a number is claimed once and delivered once. So the number to be
-//! taken next is always claimed before any later one, and somebody is working on it: the queue cannot stall.
+//! Invariants: `taken <= claimed <= taken + window`; a number is claimed once and delivered once.
+//! The number to be taken next is therefore always claimed before any later one, and a thread is
+//! working on it: the queue cannot stall.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,11 +25,13 @@ struct State<T> {
 /// Closes the queue when dropped: claims and takes return `None` from then on.
 pub(super) struct Closer<'a, T>(&'a Queue<T>);
 
-/// Closes the queue when dropped by a panic: a number that is never delivered must not be waited for.
+/// Closes the queue when dropped by a panic, so that no thread waits for a number that is never
+/// delivered.
 pub(super) struct CloserOnPanic<'a, T>(&'a Queue<T>);
 
 impl<T> Queue<T> {
-    /// Numbers `0..len`, of which at most `window` are claimed and not yet taken.
+    /// Creates a queue of the numbers `0..len`, of which at most `window` are claimed and not yet
+    /// taken.
     pub(super) fn new(len: usize, window: usize) -> Self {
         let state = State { claimed: 0, taken: 0, delivered: BTreeMap::new(), closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), len, window }
@@ -46,7 +50,8 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// The next number, once it is within the window; `None` when there is no work left. From any thread.
+    /// Returns the next number, once it is within the window, or `None` when there is no work left.
+    /// Callable from any thread.
     pub(super) fn claim(&self) -> Option<usize> {
         let mut state = self.wait_while(|state| state.claimed < self.len && state.claimed >= state.taken + self.window);
         if state.closed || state.claimed == self.len {
@@ -56,13 +61,14 @@ impl<T> Queue<T> {
         Some(state.claimed - 1)
     }
 
-    /// Hands in the outcome of a claimed number. From any thread.
+    /// Delivers the outcome of a claimed number. Callable from any thread.
     pub(super) fn deliver(&self, number: usize, outcome: T) {
         self.lock().delivered.insert(number, outcome);
         self.changed.notify_all();
     }
 
-    /// The outcome of the next number in order; `None` after the last. From one thread.
+    /// Returns the outcome of the next number in order, or `None` after the last. Callable from one
+    /// thread.
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.wait_while(|state| state.taken < self.len && !state.delivered.contains_key(&state.taken));
         if state.closed {
@@ -82,7 +88,7 @@ impl<T> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of a caller runs while the lock is held, so a poisoned state is still a whole one.
+        // No caller's code runs while the lock is held, so a poisoned state is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

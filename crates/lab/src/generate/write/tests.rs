@@ -1,4 +1,4 @@
-//! Files read back, their shape to the byte where it is a format of others, and what is left when writing stops early.
+//! Files read back, the exact bytes of foreign formats, and the leftovers of a stopped write.
 
 use super::*;
 use crate::generate::{Benchmark, Ssb, Tpch};
@@ -113,7 +113,7 @@ fn tpch_tbl_is_what_dbgen_writes() -> TestResult {
     let directory = tempfile::tempdir()?;
     write(&Tpch::new(SCALE)?.with_chunk_rows(5_000), directory.path(), options(Format::Tbl, 2))?;
     let read = |table: &str| fs::read_to_string(directory.path().join(format!("{table}.tbl")));
-    // Compared as a bool, not shown: a difference would print two megabytes.
+    // Compared as a bool, because a difference would print two megabytes.
     let lines = |rows: &mut dyn Iterator<Item = String>| rows.map(|row| row + "\n").collect::<String>();
     assert!(read("lineitem")? == lines(&mut LineItemGenerator::new(SCALE, 1, 1).iter().map(|row| row.to_string())));
     assert!(read("orders")? == lines(&mut OrderGenerator::new(SCALE, 1, 1).iter().map(|row| row.to_string())));

@@ -1,4 +1,5 @@
-//! CSV and tbl: batches into text, column types resolved once per batch, no allocation per value.
+//! CSV and tbl: encodes batches into text. Column types are resolved once per batch, without an
+//! allocation per value.
 
 use arrow::array::cast::AsArray;
 use arrow::array::{Array, RecordBatch, StringViewArray};
@@ -9,16 +10,16 @@ use crate::generate::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// A header; commas between values; strings quoted where they need it.
+    /// A header; commas between values; strings quoted where necessary.
     Csv,
     /// No header; a pipe after every value; nothing quoted.
     Tbl,
 }
 
-/// dbgen keeps quantities as integers, although the specification calls the column a decimal.
+/// dbgen writes quantities as integers, although the specification defines the column as a decimal.
 const TBL_INTEGER_DECIMALS: [&str; 1] = ["l_quantity"];
 
-/// Turns batches of one schema into lines.
+/// Encodes batches of one schema into lines.
 pub(super) struct TextEncoder {
     dialect: Dialect,
     schema: SchemaRef,
@@ -42,7 +43,7 @@ impl TextEncoder {
         Ok(Self { dialect, schema: SchemaRef::clone(schema) })
     }
 
-    /// What comes before the first line.
+    /// Returns the text before the first line.
     pub(super) fn header(&self) -> Vec<u8> {
         match self.dialect {
             Dialect::Tbl => Vec::new(),
@@ -107,7 +108,7 @@ enum Fraction {
     Drop,
 }
 
-/// A column's values and how they are written.
+/// A column's values and their format.
 enum Values<'a> {
     Int32(&'a [i32]),
     Int64(&'a [i64]),
@@ -130,7 +131,7 @@ impl Values<'_> {
     }
 }
 
-/// Decimal digits, at least `digits_min` of them.
+/// Appends decimal digits, at least `digits_min` of them.
 fn push_integer(value: i128, digits_min: usize, text: &mut Vec<u8>) {
     const DIGITS_MAX: usize = 39;
     if value < 0 {
@@ -177,7 +178,7 @@ fn push_decimal(value: i128, scale: u32, fraction: Fraction, text: &mut Vec<u8>)
 
 fn push_quoted(value: &str, text: &mut Vec<u8>) {
     let bytes = value.as_bytes();
-    // An unquoted empty field would be read as NULL by some.
+    // Some readers would read an unquoted empty field as NULL.
     let plain = !bytes.is_empty() && !bytes.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
     if plain {
         return text.extend_from_slice(bytes);

@@ -3,19 +3,20 @@
 use super::super::memory::{Memory, WORD_BYTES};
 use super::super::random::Random;
 
-/// Elements of eight bytes, from address 0 on. What they are makes no difference to what is flushed, so none is kept.
+/// Elements of eight bytes, from address 0 on. Their values do not affect the flushes, so none is
+/// kept.
 #[derive(Clone, Debug)]
 pub struct Array {
     elements: u64,
 }
 
 impl Array {
-    /// At least two elements.
+    /// Creates an array of at least two elements.
     pub fn new(bytes: u64) -> Self {
         Self { elements: (bytes / WORD_BYTES).max(2) }
     }
 
-    /// Bytes of persistent memory.
+    /// Returns the persistent memory, in bytes.
     pub fn footprint_bytes(&self) -> u64 {
         self.elements * WORD_BYTES
     }
@@ -37,7 +38,7 @@ impl Array {
 mod tests {
     use super::*;
 
-    /// Carries swaps out, for elements that are their own places.
+    /// Executes swaps of elements that are their own places.
     #[derive(Default)]
     struct Swaps {
         loads: Vec<u64>,

@@ -1,21 +1,23 @@
-//! BT: a B-tree (Cormen, Leiserson, Rivest, Stein: "Introduction to Algorithms", chapter 18), in one pass down: full nodes
-//! are split, and nodes with the fewest keys are filled up, on the way.
+//! BT: a B-tree (Cormen, Leiserson, Rivest, Stein: "Introduction to Algorithms", chapter 18), in
+//! one pass down: it splits full nodes, and fills up nodes with the fewest keys, as it descends.
 //!
-//! A node begins with a word of its count and one of its kind. In a leaf pairs of key and value follow; in an inner node
-//! keys, values and links have an array each. Keys are searched from the first on. Inserting and deleting move what is
-//! behind a key, and store every word that moves.
+//! A node begins with a word of its count and one of its kind. In a leaf, pairs of key and value
+//! follow; in an inner node, keys, values and links have an array each. Keys are searched from the
+//! first on. Inserting and deleting shift the keys after a position, and store every word that
+//! moves.
 //!
-//! Filling makes nodes of all levels at once. Their fill `x` has the density `1/x^2` from a half to one, that of random
-//! insertion (Yao: "On random 2-3 trees", 1978), whose mean is ln 2. Nodes lie in random order, or in that of their keys.
+//! Filling makes nodes of all levels at once. Their fill `x` has the density `1/x^2` from a half to
+//! one, that of random insertion (Yao: "On random 2-3 trees", 1978), whose mean is ln 2. Nodes are
+//! in random order, or in that of their keys.
 
 use super::super::memory::{Memory, WORD_BYTES};
 use super::super::random::Random;
 use super::{Filling, Layout, Places};
 
 const NONE: u32 = u32::MAX;
-/// Words before the first key.
+/// The number of words before the first key.
 const HEADER_WORDS: u64 = 2;
-/// The root's link; nodes begin on the next page.
+/// The address of the root's link; nodes begin on the next page.
 const ROOT: u64 = 0;
 const NODES_AT: u64 = 4096;
 
@@ -23,7 +25,8 @@ const NODES_AT: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     node_bytes: u64,
-    /// The most keys of a leaf and of an inner node, both odd: a full node is two of the smallest, and a key.
+    /// The maximum numbers of keys of a leaf and of an inner node, both odd: a full node is two of
+    /// the smallest, and a key.
     leaf: usize,
     inner: usize,
 }
@@ -51,19 +54,19 @@ enum Side {
     Last,
 }
 
-/// The smallest node: an inner one has three keys.
+/// The size of the smallest node: an inner one has three keys.
 pub const MIN_NODE_BYTES: u64 = 128;
-/// The largest.
+/// The size of the largest node.
 pub const MAX_NODE_BYTES: u64 = 65_536;
 
 /// The tree.
 #[derive(Clone, Debug)]
 pub struct BTree {
     sizes: Sizes,
-    /// As many for each node as a leaf may have.
+    /// The keys: for each node as many as a leaf may have.
     keys: Vec<u32>,
     counts: Vec<u16>,
-    /// For each node where its links are, or none for a leaf.
+    /// For each node the index of its links, or none for a leaf.
     inner: Vec<u32>,
     links: Vec<u32>,
     free_links: Vec<u32>,
@@ -72,7 +75,8 @@ pub struct BTree {
 }
 
 impl BTree {
-    /// One with nodes of so many bytes, from [`MIN_NODE_BYTES`] to [`MAX_NODE_BYTES`], a multiple of a line.
+    /// Creates a tree with nodes of `node_bytes` bytes, from [`MIN_NODE_BYTES`] to
+    /// [`MAX_NODE_BYTES`], a multiple of a line.
     pub fn fill(filling: &Filling, node_bytes: u64) -> Self {
         let mut tree = Self {
             sizes: Sizes::new(node_bytes),
@@ -102,7 +106,7 @@ impl BTree {
                     tree.node_links(node)[..=count].copy_from_slice(&below[first..=first + count]);
                 }
                 nodes.push(node);
-                // The key behind it goes to the level above.
+                // The key after it goes to the level above.
                 between.extend(keys.get(first + count));
                 first += count + 1;
             }
@@ -114,7 +118,8 @@ impl BTree {
         }
     }
 
-    /// How many keys the nodes of a level have, of `left` keys; one key is between each two.
+    /// Returns the numbers of keys of the nodes of a level, of `left` keys; one key is between each
+    /// two.
     fn cuts(&self, mut left: usize, is_leaf: bool, random: &mut Random) -> Vec<usize> {
         let (fewest, most) = (self.sizes.fewest(is_leaf), self.sizes.most(is_leaf));
         let mut cuts = Vec::new();
@@ -131,15 +136,16 @@ impl BTree {
         cuts
     }
 
-    /// Bytes of persistent memory.
+    /// Returns the persistent memory, in bytes.
     pub fn footprint_bytes(&self) -> u64 {
         NODES_AT + self.places.count() * self.sizes.node_bytes
     }
 
-    /// Inserts a key, or deletes it. Returns whether it is there now.
+    /// Inserts a key, or deletes it. Returns true if it is present now.
     pub fn toggle(&mut self, key: u32, memory: &mut impl Memory) -> bool {
         memory.load(ROOT, 1);
-        // Whether it is there has to be known before nodes are prepared for what is to come.
+        // The search comes first, because the preparation of nodes depends on the presence of the
+        // key.
         let mut node = self.root;
         loop {
             let (place, is_it) = self.search(node, key, memory);
@@ -185,7 +191,7 @@ impl BTree {
         }
     }
 
-    /// The child at `place` is full: its upper half becomes a node of its own.
+    /// Splits the full child at `place`: its upper half becomes a separate node.
     fn split(&mut self, parent: u32, place: usize, memory: &mut impl Memory) {
         let child = self.node_links(parent)[place];
         let is_leaf = self.is_leaf(child);
@@ -226,14 +232,14 @@ impl BTree {
                 node = self.merge(node, place, memory);
                 continue;
             };
-            // A neighbour takes its place, and is deleted where it was.
+            // A neighbour takes its place, and is deleted from its old one.
             key = self.node_keys(leaf)[at];
             self.move_pairs(leaf, at, node, place, 1, memory);
             node = below;
         }
     }
 
-    /// The last key below a node, or the first: its leaf and place.
+    /// Returns the leaf and place of the last key below a node, or of the first.
     fn outermost(&mut self, mut node: u32, side: Side, memory: &mut impl Memory) -> (u32, usize) {
         loop {
             memory.load(self.word(node, 0), 1);
@@ -248,7 +254,8 @@ impl BTree {
         }
     }
 
-    /// Sees to it that the child at `place` can spare a key. Returns it, or what it has become a part of.
+    /// Ensures that the child at `place` can spare a key. Returns the child, or the node that it
+    /// was merged into.
     fn prepare(&mut self, node: u32, place: usize, memory: &mut impl Memory) -> u32 {
         let child = self.link(node, place, memory);
         if self.can_spare(child, memory) {
@@ -263,7 +270,7 @@ impl BTree {
                 self.move_pairs(node, place - 1, child, 0, 1, memory);
                 self.move_pairs(left, last, node, place - 1, 1, memory);
                 if !is_leaf {
-                    // The gap for the link is behind the key's: here the new link comes first.
+                    // The gap for the link is after the key's: here the new link comes first.
                     self.node_links(child)[1] = self.node_links(child)[0];
                     self.stored_links(child, 1, 1, memory);
                     self.move_links(left, last + 1, child, 0, 1, memory);
@@ -294,7 +301,8 @@ impl BTree {
         self.merge(node, first, memory)
     }
 
-    /// The children around the key at `place`, which have the fewest keys, become one with it. Returns it.
+    /// Merges the children around the key at `place`, which have the fewest keys, with it. Returns
+    /// the merged node.
     fn merge(&mut self, node: u32, place: usize, memory: &mut impl Memory) -> u32 {
         let (left, right) = (self.link(node, place, memory), self.link(node, place + 1, memory));
         let (count, more) = (self.count(left), self.count(right));
@@ -309,7 +317,7 @@ impl BTree {
         left
     }
 
-    /// A root without keys is replaced by its only child.
+    /// Replaces a root without keys by its only child.
     fn shrink(&mut self, memory: &mut impl Memory) {
         if self.count(self.root) == 0 && !self.is_leaf(self.root) {
             let old = self.root;
@@ -319,7 +327,7 @@ impl BTree {
         }
     }
 
-    /// Room for a key at `place`, and for a link behind it.
+    /// Opens a gap for a key at `place`, and for a link after it.
     fn open_gap(&mut self, node: u32, place: usize, memory: &mut impl Memory) {
         let count = self.count(node);
         self.shift_pairs(node, place, place + 1, count - place, memory);
@@ -329,7 +337,7 @@ impl BTree {
         self.set_count(node, count + 1, memory);
     }
 
-    /// Without the key at `place`, and the link behind it.
+    /// Removes the key at `place`, and the link after it.
     fn close_gap(&mut self, node: u32, place: usize, memory: &mut impl Memory) {
         let rest = self.count(node) - 1;
         self.shift_pairs(node, place + 1, place, rest - place, memory);
@@ -339,7 +347,7 @@ impl BTree {
         self.set_count(node, rest, memory);
     }
 
-    /// The place of a key, or of the first that is greater, and whether it is the key.
+    /// Returns the place of a key, or of the first that is greater, and true if it is the key.
     fn search(&self, node: u32, key: u32, memory: &mut impl Memory) -> (usize, bool) {
         let keys = &self.keys[self.first_key(node)..][..self.count(node)];
         let place = keys.partition_point(|one| *one < key);
@@ -387,7 +395,7 @@ impl BTree {
         self.node_links(node)[place]
     }
 
-    /// Keys with their values, between nodes.
+    /// Moves keys with their values between nodes.
     fn move_pairs(&mut self, from: u32, at: usize, to: u32, place: usize, count: usize, memory: &mut impl Memory) {
         let (source, target) = (self.first_key(from) + at, self.first_key(to) + place);
         self.keys.copy_within(source..source + count, target);
@@ -430,12 +438,12 @@ impl BTree {
         memory.store(self.link_word(node, at), count as u64);
     }
 
-    /// A new node's count and kind.
+    /// Reports the store of a new node's count and kind.
     fn stored_header(&self, node: u32, memory: &mut impl Memory) {
         memory.store(self.word(node, 0), HEADER_WORDS);
     }
 
-    /// Where pairs are: together in a leaf, keys and values apart in an inner node.
+    /// Returns the ranges of pairs: together in a leaf, keys and values separate in an inner node.
     fn pair_words(&self, node: u32, at: usize, count: usize) -> impl Iterator<Item = (u64, u64)> + use<> {
         let (key, count) = (self.key_word(node, at), count as u64);
         let value = key + self.sizes.inner as u64 * WORD_BYTES;
@@ -469,7 +477,7 @@ impl BTree {
         self.inner[node as usize] as usize * (self.sizes.inner + 1)
     }
 
-    /// Of an inner node.
+    /// Returns the links of an inner node.
     fn node_links(&mut self, node: u32) -> &mut [u32] {
         let first = self.first_link(node);
         &mut self.links[first..=first + self.sizes.inner]
@@ -511,7 +519,7 @@ mod tests {
     use super::super::tests::Bounds;
     use super::*;
 
-    /// Keys in order. Panics where the tree is none: by order, counts, depth.
+    /// Returns the keys in order. Panics if the tree is invalid: by order, counts, depth.
     fn keys(tree: &BTree) -> Vec<u32> {
         fn walk(tree: &mut BTree, node: u32, keys: &mut Vec<u32>) -> u32 {
             let (count, is_leaf) = (tree.count(node), tree.is_leaf(node));
@@ -560,7 +568,7 @@ mod tests {
             for step in 0..6_000 {
                 toggle(random.below(u64::from(count) * 2 + 20) as u32, step, step % 13 == 0);
             }
-            // All of them away, which merges nodes down to the root, and some again.
+            // Deletes all keys, which merges nodes down to the root, and inserts some again.
             let mut all: Vec<u32> = (0..count * 2 + 20).collect();
             random.shuffle(&mut all);
             for (step, key) in all.iter().chain(&all[..all.len() / 2]).enumerate() {

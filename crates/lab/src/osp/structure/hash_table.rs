@@ -1,16 +1,16 @@
 //! HT: a hash table with chains. An array of heads, and nodes of key, value and link.
 //!
-//! Inserting stores a node (three words) and its bucket's head; deleting stores one link. There are as many buckets as
-//! keys to begin with, so that a chain has one node on average.
+//! Inserting stores a node (three words) and its bucket's head; deleting stores one link. There are
+//! initially as many buckets as keys, so that a chain has one node on average.
 
 use super::super::memory::{Memory, WORD_BYTES};
 use super::{Filling, Layout, Places};
 use crate::generate::random::{GOLDEN, mix};
 
-/// Bytes of a node: a line.
+/// The size of a node in bytes: a line.
 pub const NODE_BYTES: u64 = 64;
 const NONE: u32 = u32::MAX;
-/// Words of a node, as bytes from its beginning.
+/// The offsets of words in a node, in bytes.
 const KEY: u64 = 0;
 const NEXT: u64 = 16;
 
@@ -30,7 +30,7 @@ pub struct HashTable {
 }
 
 impl HashTable {
-    /// One with keys.
+    /// Creates a table with keys.
     pub fn fill(filling: &Filling) -> Self {
         let mut table = Self {
             heads: vec![NONE; filling.keys.max(1) as usize],
@@ -46,7 +46,7 @@ impl HashTable {
         table
     }
 
-    /// Bytes of persistent memory: heads, then nodes, from a page of their own on.
+    /// Returns the persistent memory in bytes: heads, then nodes, from a page of their own on.
     pub fn footprint_bytes(&self) -> u64 {
         self.nodes_at() + self.places.count() * NODE_BYTES
     }
@@ -63,7 +63,7 @@ impl HashTable {
         let buckets = self.heads.len() as u64;
         (match self.layout {
             Layout::Random => mix(u64::from(key).wrapping_mul(GOLDEN)) % buckets,
-            // Two keys to a bucket, of which one is there on average.
+            // Two keys to a bucket, of which one is present on average.
             Layout::Sequential => u64::from(key) / 2 % buckets,
         }) as usize
     }
@@ -79,10 +79,10 @@ impl HashTable {
         place
     }
 
-    /// Inserts a key, or deletes it. Returns whether it is there now.
+    /// Inserts a key, or deletes it. Returns true if it is present now.
     pub fn toggle(&mut self, key: u32, memory: &mut impl Memory) -> bool {
         let bucket = self.bucket(key);
-        // The word that leads to the node.
+        // The address of the word that links to the node.
         let mut link = bucket as u64 * WORD_BYTES;
         let (mut before, mut node) = (NONE, self.heads[bucket]);
         memory.load(link, 1);

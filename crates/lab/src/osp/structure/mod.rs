@@ -1,28 +1,29 @@
-//! The data structures of the paper's workloads. Each keeps its elements in ordinary memory, in a few bytes each, and tells
-//! a [`Memory`](super::memory::Memory) where its loads and stores would be in persistent memory, where elements, keys and
-//! values have eight bytes.
+//! The data structures of the paper's workloads. Each keeps its elements in ordinary memory, in a
+//! few bytes each. It reports its loads and stores in persistent memory to a
+//! [`Memory`](super::memory::Memory), where elements, keys and values have eight bytes.
 //!
-//! An operation *toggles* a key: it is inserted if it is not there, and deleted if it is. The free list is volatile, as a
-//! list that recovery rebuilds can be, and last in, first out. Keys are smaller than 2^32.
+//! An operation *toggles* a key: it is inserted if it is absent, and deleted if it is present. The
+//! free list is volatile, because recovery could rebuild it, and last in, first out. Keys are
+//! smaller than 2^32.
 
 pub mod array;
 pub mod b_tree;
 pub mod hash_table;
 pub mod red_black;
 
-/// Keys of a structure that is filled before anything is counted.
+/// The keys of a structure that is filled before anything is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
-    /// So many keys: the even ones from 0 on.
+    /// The number of keys: the even ones from 0 on.
     pub keys: u32,
-    /// Where they lie.
+    /// The layout of the keys.
     pub layout: Layout,
-    /// Of the random order.
+    /// The seed of the random order.
     pub seed: u64,
 }
 
 impl Filling {
-    /// For each place in persistent memory the number of the key that lies there.
+    /// Returns for each place in persistent memory the number of its key.
     pub(super) fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.keys).collect();
         if self.layout == Layout::Random {
@@ -32,13 +33,13 @@ impl Filling {
     }
 }
 
-/// Where elements lie that neighbour each other by key.
+/// The layout of elements that are neighbours by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
-    /// Anywhere: keys came in random order, and are hashed well.
+    /// Random: keys came in random order, and are hashed well.
     Random,
-    /// Beside each other: keys came in order, and a hash table takes the key for its hash.
+    /// Adjacent: keys came in order, and a hash table takes the key for its hash.
     Sequential,
 }
 
@@ -47,7 +48,7 @@ impl Layout {
     pub const ALL: [(&'static str, Layout); 2] = [("random", Layout::Random), ("sequential", Layout::Sequential)];
 }
 
-/// Places for nodes: those that were given back are taken first, the last one of them before the others.
+/// The places of nodes. Returned places are reused first, in last in, first out order.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     free: Vec<u32>,
@@ -55,7 +56,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Below `next` all are taken.
+    /// Creates places of which all below `next` are taken.
     pub(super) fn new(next: u32) -> Self {
         Self { free: Vec::new(), next }
     }
@@ -71,7 +72,7 @@ impl Places {
         self.free.push(place);
     }
 
-    /// All that were ever taken.
+    /// Returns the number of places ever taken.
     pub(super) fn count(&self) -> u64 {
         u64::from(self.next)
     }

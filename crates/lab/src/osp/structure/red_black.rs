@@ -1,32 +1,35 @@
-//! RBT: a red-black tree with parent links (Cormen, Leiserson, Rivest, Stein: "Introduction to Algorithms", chapter 13).
-//! Nodes are linked, never copied; there is no sentinel, which would be a line that every deletion writes.
+//! RBT: a red-black tree with parent links (Cormen, Leiserson, Rivest, Stein: "Introduction to
+//! Algorithms", chapter 13). Nodes are linked, never copied. There is no sentinel, which would be a
+//! line that every deletion writes.
 //!
-//! Filling puts keys in by insertion, so that the tree has the colours that insertion leaves. Keys come in random order
-//! inside of ranges, and ranges one after the other, from a random sample on: the lower levels, which are nearly all
-//! nodes, are what random insertion makes of them, and filling stays in the processor's cache. Where a node lies does not
-//! depend on when it came: it is a random place, or that of its key in order.
+//! Filling inserts the keys, so that the tree has the colours that insertion leaves. Keys come in
+//! random order inside of ranges, and ranges one after the other, starting from a random sample.
+//! The lower levels, which are nearly all nodes, equal those of random insertion, and filling stays
+//! in the processor's cache. The place of a node does not depend on the order of insertion: it is
+//! random, or that of its key in order.
 
 use super::super::memory::{Memory, Untold, WORD_BYTES};
 use super::super::random::Random;
 use super::{Filling, Layout, Places};
 
-/// Bytes of a node: a line.
+/// The size of a node in bytes: a line.
 pub const NODE_BYTES: u64 = 64;
-/// Keys of a range that is filled at once.
+/// The number of keys of a range that is filled at once.
 const RANGE_KEYS: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
-/// Nodes are less than this: a link and a colour share a number here, not in persistent memory.
+/// The exclusive maximum number of nodes: a link and a colour share a number here, not in
+/// persistent memory.
 const MAX_NODES: u32 = 1 << 31;
 
-/// Words of a node, as bytes from its beginning.
+/// The offsets of words in a node, in bytes.
 const KEY: u64 = 0;
 const LEFT: u64 = 16;
 const RIGHT: u64 = 24;
 const PARENT: u64 = 32;
 const COLOUR: u64 = 40;
-/// A new node: key, value, two links, parent, colour.
+/// The number of words of a new node: key, value, two links, parent, colour.
 const NODE_WORDS: u64 = 6;
-/// The root's link; nodes begin on the next page.
+/// The address of the root's link; nodes begin on the next page.
 const ROOT: u64 = 0;
 const NODES_AT: u64 = 4096;
 
@@ -46,7 +49,7 @@ enum Colour {
 
 use Colour::{Black, Red};
 
-/// Which child. The other one is `1 - side`.
+/// The index of a child. The other one is `1 - side`.
 type Side = usize;
 const SIDES: [u64; 2] = [LEFT, RIGHT];
 
@@ -58,11 +61,11 @@ pub struct RedBlackTree {
     places: Places,
 }
 
-/// No link in 31 bits.
+/// The null link in 31 bits.
 const NO_PARENT: u32 = MAX_NODES - 1;
 
 impl RedBlackTree {
-    /// One with keys, fewer than 2^31 of them.
+    /// Creates a tree with keys, fewer than 2^31 of them.
     pub fn fill(filling: &Filling) -> Self {
         let empty = Node { key: 0, child: [NONE; 2], up: NO_PARENT << 1 };
         let mut tree =
@@ -88,12 +91,12 @@ impl RedBlackTree {
         tree
     }
 
-    /// Bytes of persistent memory.
+    /// Returns the persistent memory, in bytes.
     pub fn footprint_bytes(&self) -> u64 {
         NODES_AT + self.places.count() * NODE_BYTES
     }
 
-    /// Inserts a key, or deletes it. Returns whether it is there now.
+    /// Inserts a key, or deletes it. Returns true if it is present now.
     pub fn toggle(&mut self, key: u32, memory: &mut impl Memory) -> bool {
         let (parent, side, found) = self.search(key, memory);
         if found != NONE {
@@ -109,7 +112,7 @@ impl RedBlackTree {
         true
     }
 
-    /// Where a key is, or the parent that it would have and on which side.
+    /// Returns the node of a key, or its parent and side if it were inserted.
     fn search(&self, key: u32, memory: &mut impl Memory) -> (u32, Side, u32) {
         memory.load(ROOT, 1);
         let (mut parent, mut side, mut node) = (NONE, 0, self.root);
@@ -126,7 +129,7 @@ impl RedBlackTree {
         (parent, side, node)
     }
 
-    /// A new red node below a parent.
+    /// Links a new red node below a parent.
     fn link(&mut self, node: u32, key: u32, parent: u32, side: Side, memory: &mut impl Memory) {
         let up = if parent == NONE { NO_PARENT } else { parent };
         self.nodes[node as usize] = Node { key, child: [NONE; 2], up: up << 1 | Red as u32 };
@@ -138,7 +141,7 @@ impl RedBlackTree {
         self.repair_red(node, memory);
     }
 
-    /// `node` is red, and its parent may be.
+    /// Restores the colours above `node`, which is red, and whose parent may be.
     fn repair_red(&mut self, mut node: u32, memory: &mut impl Memory) {
         loop {
             let parent = self.parent(node, memory);
@@ -209,7 +212,8 @@ impl RedBlackTree {
         }
     }
 
-    /// Paths through `node`, which may be none below `parent`, have a black node too few.
+    /// Restores the black heights: paths through `node`, which may be none below `parent`, have one
+    /// black node too few.
     fn repair_black(&mut self, mut node: u32, mut parent: u32, memory: &mut impl Memory) {
         while parent != NONE && (node == NONE || self.colour(node, memory) == Black) {
             let side = self.side(parent, node, memory);
@@ -246,7 +250,7 @@ impl RedBlackTree {
         }
     }
 
-    /// `node` goes down on `side`, and its child on the other side comes up.
+    /// Rotates: `node` goes down on `side`, and its child on the other side comes up.
     fn rotate(&mut self, node: u32, side: Side, memory: &mut impl Memory) {
         let up = self.child(node, 1 - side, memory);
         let inner = self.child(up, side, memory);
@@ -259,7 +263,7 @@ impl RedBlackTree {
         self.set_parent(node, up, memory);
     }
 
-    /// The parent of `old` gets `new` in its place.
+    /// Replaces `old` by `new` below its parent.
     fn replace(&mut self, old: u32, new: u32, memory: &mut impl Memory) {
         let parent = self.parent(old, memory);
         match parent {
@@ -341,7 +345,8 @@ mod tests {
     use super::super::tests::Bounds;
     use super::*;
 
-    /// Keys in order. Panics where the tree is none: by order, parents, colours, black nodes on every path.
+    /// Returns the keys in order. Panics if the tree is invalid: by order, parents, colours, black
+    /// nodes on every path.
     fn keys(tree: &RedBlackTree) -> Vec<u32> {
         fn walk(tree: &RedBlackTree, node: u32, parent: u32, keys: &mut Vec<u32>) -> u32 {
             if node == NONE {

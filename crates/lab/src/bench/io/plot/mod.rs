@@ -1,13 +1,16 @@
-//! The paper's figures about its I/O paths, of whatever a run has points for, in one SVG file:
+//! The paper's figures about its I/O paths, for the points of a run, in one SVG file:
 //!
-//! - Figure 2, one thread: rate, transfers a second and latency by block size; in order above, anywhere below.
-//! - Figure 3, many threads: rate and latency by their number for large blocks in order, transfers a second and latency
-//!   for small ones anywhere.
-//! - Figure 4, the same by processor time: user, system and waiting for storage, of the whole machine.
+//! - Figure 2, one thread: rate, transfers per second and latency by block size; sequential above,
+//!   random below.
+//! - Figure 3, many threads: rate and latency by their number for large sequential blocks,
+//!   transfers per second and latency for small random ones.
+//! - Figure 4, the same by processor time: user, system and waiting for storage, of the whole
+//!   machine.
 //! - Figure 5, one thread with many transfers in flight beside many threads with one each.
 //!
-//! An axis needs two values: a figure whose axis has fewer is left out, and where all are, the rates are drawn as bars.
-//! What a figure holds still is what the paper held still where the run has that, and the lowest there is otherwise.
+//! An axis needs two values. A figure whose axis has fewer is omitted, and if all are, the rates
+//! are drawn as bars. Fixed parameters of a figure have the paper's values if the run has those,
+//! and otherwise the lowest ones of the run.
 
 use onehop_engine::units;
 
@@ -18,7 +21,7 @@ use crate::bench::chart::{Axis, Bars, Canvas, Lines, Panel, Series};
 const LARGE_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4096;
 
-/// The file.
+/// Returns the SVG file.
 pub fn svg(report: &Report) -> String {
     let all: Vec<&Measured> = report.points.iter().collect();
     let figures = [blocks(&all), threads(&all), processors(&all), batches(&all)];
@@ -47,7 +50,7 @@ fn subtitle(report: &Report) -> String {
     )
 }
 
-/// What is on an axis of values.
+/// The quantity on a value axis.
 #[derive(Clone, Copy)]
 enum Value {
     MegabytesPerSec,
@@ -74,7 +77,7 @@ impl Value {
     }
 }
 
-/// Lines of points: `line` says which one a point is on, `at` where.
+/// Draws lines of points. `line` returns the line of a point, and `at` its position.
 fn lines(
     title: String,
     along: &str,
@@ -111,7 +114,7 @@ fn letter(number: usize) -> char {
     (b'a' + (number % 26) as u8) as char
 }
 
-/// `read host`, with what is not one.
+/// Returns the name of a point's line: `read host`, and the depth if it is not one.
 fn name(point: &Point) -> String {
     let mut name = format!("{} {}", if point.rw.writes() { "write" } else { "read" }, point.way);
     if point.depth > 1 {
@@ -137,7 +140,7 @@ fn of_fewest_jobs<'a>(points: &[&'a Measured]) -> Vec<&'a Measured> {
     points.iter().filter(|measured| Some(measured.figures.point.jobs) == fewest).copied().collect()
 }
 
-/// Those of the block size that is wanted, or of the one that has most.
+/// Returns the points of the wanted block size, or of the most frequent one.
 fn of_block<'a>(points: &[&'a Measured], wanted: usize) -> (usize, Vec<&'a Measured>) {
     let count = |bytes: usize| points.iter().filter(|measured| measured.figures.point.block_bytes == bytes).count();
     let sizes = points.iter().map(|measured| measured.figures.point.block_bytes);
@@ -204,7 +207,7 @@ fn processors(all: &[&Measured]) -> Figure {
                 let shares = [usage.machine_user_share, usage.machine_system_share, usage.machine_iowait_share];
                 (measured.figures.point.jobs.to_string(), shares.map(|share| share.unwrap_or(0.0) * 100.0).to_vec())
             });
-            // Four panels in a row leave little room.
+            // Four panels in a row leave little space.
             let order = if is_random { "rand." } else { "seq." };
             let title = format!("({}) {} {order} {verb}, {way}", letter(panels.len()), block(bytes));
             panels.push(Panel::Bars(Bars {
@@ -278,7 +281,7 @@ mod tests {
     use super::super::{Rw, Way};
     use super::*;
 
-    /// Every element that is opened is closed, in order, and nothing is between that would be markup.
+    /// Checks that every opened element is closed, in order, and that text contains no markup.
     fn assert_well_formed(text: &str) {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = text;
@@ -324,7 +327,8 @@ mod tests {
         {
             assert!(text.contains(title), "{title}");
         }
-        // The GPU's beside the host's: batches by their depth, calls that wait by their threads.
+        // The GPU's paths beside the host's: batches by their depth, blocking calls by their
+        // threads.
         for series in
             ["read cufile-sync", "read cufile-batch, in flight", "read cufile-sync, threads", "write, cufile-sync"]
         {
