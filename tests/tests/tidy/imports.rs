@@ -13,11 +13,11 @@ use super::{repository, root};
 pub struct Import {
     pub from: String,
     pub to: String,
-    /// File and line.
+    /// The file and the line.
     pub at: String,
 }
 
-/// Imports between the top modules of a crate.
+/// The imports between the top modules of a crate.
 pub struct Imports {
     pub modules: BTreeSet<String>,
     pub all: Vec<Import>,
@@ -46,11 +46,11 @@ struct Mention {
     at: String,
 }
 
-/// Reads the modules of a crate, test modules left out.
+/// Reads the modules of a crate, except test modules.
 struct Reader {
     paths: Vec<Mention>,
     modules: BTreeSet<String>,
-    /// Modules by the names that the root gives out.
+    /// Modules by the names that the root re-exports.
     reexports: HashMap<String, String>,
 }
 
@@ -85,7 +85,7 @@ impl Reader {
                 None => {
                     let candidates = [folder.join(format!("{name}.rs")), inside.join("mod.rs")];
                     let found = candidates.iter().find(|path| path.exists());
-                    // One with a path attribute is generated.
+                    // A module with a path attribute is generated.
                     if let Some(found) = found {
                         self.read(found, &inside, &below);
                     }
@@ -106,7 +106,7 @@ impl Reader {
     }
 }
 
-/// The path from the root of the crate; `None` for one of another crate.
+/// Returns the path from the root of the crate, or `None` for one of another crate.
 fn absolute(segments: &[String], module: &[String]) -> Option<Vec<String>> {
     let mut base = module.to_vec();
     let mut rest = segments;
@@ -122,7 +122,7 @@ fn absolute(segments: &[String], module: &[String]) -> Option<Vec<String>> {
                 rest = &rest[1..];
             }
         }
-        // At the root, names of its modules stand by themselves.
+        // At the root, names of its modules need no prefix.
         _ if module.is_empty() => {}
         _ => return None,
     }
@@ -130,7 +130,7 @@ fn absolute(segments: &[String], module: &[String]) -> Option<Vec<String>> {
     Some(base)
 }
 
-/// Collects paths: their line, their segments, and whether they are imports.
+/// Collects paths: their line, their segments, and true for imports.
 struct Paths {
     found: Vec<(usize, Vec<String>, bool)>,
 }
@@ -206,13 +206,14 @@ pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Strongly connected groups of more than one module, by Tarjan's algorithm.
+/// Returns the strongly connected groups of more than one module, by the reachability of each
+/// module.
 pub fn circles(imports: &Imports) -> Vec<Vec<String>> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for Import { from, to, .. } in &imports.all {
         next.entry(from).or_default().insert(to);
     }
-    // Modules are few: two are in one circle if each reaches the other.
+    // There are few modules. Two are in one circle if each reaches the other.
     let reaches = |from: &str| {
         let mut seen = BTreeSet::new();
         let mut left = vec![from];

@@ -8,8 +8,8 @@
 //! 5. Functions are short, and public ones take no booleans by position ([`functions`]).
 //! 6. Comments, messages and documents keep the rules of language ([`language`]).
 //!
-//! Numbers and lists here only ever become smaller. A failure prints file and line, and what to do.
-//! Test modules import what they like.
+//! Numbers and lists here only ever become smaller. A failure prints file and line, and the fix.
+//! Test modules may import anything.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 
 use self::imports::{Import, circles, imports};
 
-/// The crates, from the bottom up: each depends on those before it alone.
+/// The crates, from the bottom up: each depends only on those before it.
 const CRATES: [&str; 17] = [
     "governor", "io", "store", "segment", "files", "learn", "postgres", "ceph", "pipeline", "cuda", "engine", "jni",
     "lab", "server", "cli", "python", "tests",
 ];
 
-/// The modules of `engine`, from the bottom up: each imports from those before it alone.
+/// The modules of `engine`, from the bottom up: each imports only from those before it.
 const ENGINE: &[&str] = &[
     // Names, hashes, errors.
     "encoded",
@@ -68,7 +68,7 @@ const ENGINE: &[&str] = &[
     "snapshot",
     "edit",
     "step",
-    // One statement, and what it may use.
+    // A single statement, and its resources.
     "query",
     "activity",
     "attached",
@@ -95,7 +95,7 @@ const ENGINE: &[&str] = &[
     "lower",
     "plans",
     "query_planner",
-    // The database, and who changes it.
+    // The database, and its writers.
     "remote",
     "database",
     "learn",
@@ -115,7 +115,7 @@ const ENGINE: &[&str] = &[
     "bulk",
 ];
 
-/// Modules of other crates that import each other in a circle.
+/// The number of modules of other crates that import each other in a circle.
 const CIRCLES: [(&str, usize); 16] = [
     ("governor", 8),
     ("io", 5),
@@ -135,7 +135,7 @@ const CIRCLES: [(&str, usize); 16] = [
     ("tests", 0),
 ];
 
-/// Lines of a file, its tests included.
+/// The maximum number of lines of a file, its tests included.
 const MOST_LINES: usize = 800;
 
 /// Longer files, which wait to be split.
@@ -256,7 +256,7 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "\n{}", dead.join("\n"));
 }
 
-/// Targets of `[text](target)` in a line, code spans left out.
+/// Returns the targets of `[text](target)` in a line, code spans excluded.
 fn links(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     let mut rest = line;
