@@ -201,7 +201,7 @@ impl Array {
         match (copy == Some(true), place) {
             (true, Place::Host) => dlpack::capsule(py, &self.copied(py)?, protocol, Ownership::Copied),
             (true, Place::Device(_)) => Err(PyBufferError::new_err(
-                "arrays on a GPU are copied by whoever takes them: cupy.array(x, copy=True)",
+                "arrays on a GPU are copied by the library that takes them: cupy.array(x, copy=True)",
             )),
             (false, Place::Host) if protocol == Protocol::Unversioned => Err(PyBufferError::new_err(
                 "the array is read-only, which DLPack can say from version 1.0 on only: ask for max_version=(1, 0), or copy=True",

@@ -3,9 +3,10 @@
 //! `passes/STAGE/PASS.txt` has the query and both plans. For a wrapper around a rule of
 //! DataFusion's, the plans are those after the rule, without the wrapper and with it. A change of a
 //! pass changes its file, and the commit says why. `ONEHOP_PASSES=write` writes the plans anew, and
-//! looks among the golden queries for the shortest plans that a pass without a file changes.
+//! looks among the golden queries and those of `passes/queries.sql` for the shortest plans that a
+//! pass without a file changes.
 //!
-//! [`NO_QUERY`] lists the passes that no golden query meets. It only becomes shorter.
+//! [`NO_QUERY`] lists the passes without a file. It only becomes shorter.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,7 @@ use onehop_tests::slt_files;
 use serde_json::Value;
 use sqllogictest::{Record, parse_file};
 
-/// Passes that no golden query meets.
+/// Passes that none of the queries meets.
 const NO_QUERY: &[&str] = &[];
 
 /// Differing lines that a failure shows per file.
@@ -71,10 +72,11 @@ impl Case {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_pass_changes_the_plan_of_its_query() {
     let session = session().await;
+    let own = own_queries(&session).await;
     let passes = passes(&session).await;
     let writes = std::env::var("ONEHOP_PASSES").is_ok_and(|what| what == "write");
     if writes {
-        add_missing(&session, &passes).await;
+        add_missing(&session, &passes, own).await;
     }
     let mut failures = String::new();
     let mut without = BTreeSet::new();
@@ -191,10 +193,10 @@ fn wrapper_case(stage: &str, rule: &str, sql: &str, without: &[Value], with: &[V
 
 /// Looks among the golden queries for those with the shortest plans that a pass without a file
 /// changes.
-async fn add_missing(session: &Session, passes: &BTreeSet<Pass>) {
+async fn add_missing(session: &Session, passes: &BTreeSet<Pass>, own: Vec<String>) {
     let missing: Vec<&Pass> = passes.iter().filter(|pass| !pass.path().exists()).collect();
     let (wrappers, plain): (Vec<&Pass>, Vec<&Pass>) = missing.into_iter().partition(|pass| pass.around.is_some());
-    let queries = golden_queries();
+    let queries: Vec<String> = own.into_iter().chain(golden_queries()).collect();
     let mut found: BTreeMap<&Pass, Case> = BTreeMap::new();
     let mut offer = |pass, case: Option<Case>| {
         let Some(case) = case else { return };
@@ -215,6 +217,19 @@ async fn add_missing(session: &Session, passes: &BTreeSet<Pass>) {
         std::fs::create_dir_all(pass.path().parent().unwrap()).unwrap();
         std::fs::write(pass.path(), case.text()).unwrap();
     }
+}
+
+/// The queries of `passes/queries.sql`. Its other statements run: files of passes are about their
+/// tables as well.
+async fn own_queries(session: &Session) -> Vec<String> {
+    let text = std::fs::read_to_string("passes/queries.sql").unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("--")).map(|line| line.trim_end_matches(';'));
+    let (queries, others): (Vec<&str>, Vec<&str>) =
+        lines.partition(|line| line.starts_with("SELECT") || line.starts_with("WITH"));
+    for sql in others {
+        execute(session, sql).await.unwrap();
+    }
+    queries.into_iter().map(String::from).collect()
 }
 
 /// The golden queries that need no file.

@@ -156,7 +156,7 @@ async fn execute(session: Arc<Session>, sql: String, sender: Sender<Piece>) -> R
         Output::Done(done) => return Ok(Some(done)),
         Output::Rows(rows) => rows,
     };
-    let gone = |_| Error::new(ErrorKind::Cancelled, "nobody reads the rows any more");
+    let gone = |_| Error::new(ErrorKind::Cancelled, "the reader of the rows is gone");
     sender.send(Piece::Schema(Arc::clone(rows.schema()))).await.map_err(gone)?;
     while let Some(batch) = rows.next().await {
         sender.send(Piece::Batch(batch?)).await.map_err(gone)?;

@@ -63,7 +63,7 @@ pub(crate) fn govern() -> io::Result<()> {
 
 /// Work on its way, which ends early with whoever waits for it: on the workers, or begun where it is waited for.
 #[derive(Debug)]
-#[must_use = "work that nobody waits for is not done"]
+#[must_use = "work that is not waited for is not done"]
 pub struct Task<T> {
     executor: Executor,
     state: State<T>,

@@ -322,7 +322,7 @@ fn what_would_fail_is_planned_and_says_why() {
     let text = place.text(&format!("EXPLAIN {sql}"));
     assert!(text.contains("would fail: ") && text.contains("AggregateExec"), "{text}");
     // In formats of DataFusion's, too.
-    assert!(place.run(&format!("EXPLAIN VERBOSE {sql}")).join("\n").contains("logical_plan"));
+    assert!(place.run(&format!("EXPLAIN FORMAT INDENT {sql}")).join("\n").contains("logical_plan"));
     // What is run fails as the query does.
     for sql in [sql.to_string(), format!("EXPLAIN ANALYZE {sql}"), format!("EXPLAIN ANALYZE VERBOSE {sql}")] {
         let error = place.fails(&sql);
@@ -548,12 +548,50 @@ fn other_formats_are_datafusions() {
     // So are statements that are no queries, wherever their text begins.
     assert!(place.run("  EXPLAIN COPY facts TO 'never-written.csv'").join("\n").contains("CpuScan"));
     assert!(place.run(" EXPLAIN FROM facts").join("\n").contains("blocks 10 of 10"));
-    for (options, expected) in
-        [("FORMAT TREE", "CpuPreAgg"), ("FORMAT INDENT", "CpuPreAgg: "), ("VERBOSE", "logical_plan")]
-    {
+    for (options, expected) in [("FORMAT TREE", "CpuPreAgg"), ("FORMAT INDENT", "CpuPreAgg: ")] {
         let lines = place.run(&format!("EXPLAIN {options} SELECT count(*) FROM facts")).join("\n");
         assert!(lines.contains(expected), "{options}: {lines}");
     }
+}
+
+#[test]
+fn verbose_lists_the_passes() {
+    let place = Place::new();
+    let sql = "SELECT sum(amount) FROM facts WHERE amount > 1.5 AND amount < 3";
+    for options in ["VERBOSE", "ANALYZE VERBOSE", "(VERBOSE, ANALYZE)"] {
+        let text = place.text(&format!("EXPLAIN {options} {sql}"));
+        for expected in ["CpuScan facts", "\nanalyzer  type_coercion", "\noptimizer push_down_filter", "\nphysical  "] {
+            assert!(text.contains(expected), "{options}: {expected}: {text}");
+        }
+        // The plan after a pass that changed it.
+        assert!(text.contains("\n            TableScan: facts"), "{text}");
+    }
+    let text = place.text(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {sql}"));
+    let explanation: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let passes = explanation["passes"].as_array().unwrap();
+    let changed: Vec<_> = passes.iter().filter(|pass| !pass["change"].is_null()).collect();
+    assert!(passes.len() > 100 && !changed.is_empty() && changed.len() < passes.len() / 2, "{text}");
+    assert!(changed.iter().all(|pass| pass["change"]["before"] != pass["change"]["after"]));
+    // Without VERBOSE, times alone.
+    let explanation = place.explain(sql, ExplainMode::Analyze);
+    assert!(explanation.text().contains("\npasses  "), "{}", explanation.text());
+    assert!(explanation.passes.len() > 100 && explanation.passes.iter().all(|run| run.change.is_none()));
+    assert!(place.explain(sql, ExplainMode::Plan).passes.is_empty());
+}
+
+#[test]
+fn passes_are_left_out_by_name() {
+    let place = Place::new();
+    let sql = "SELECT CAST(2.5 AS INT)";
+    assert_eq!(place.run(sql), ["3"]);
+    place.run("SET debug.disable_pass = 'rounding_casts'");
+    assert_eq!(place.run(sql), ["2"]);
+    assert!(!place.text(&format!("EXPLAIN VERBOSE {sql}")).contains("rounding_casts"));
+    let error = place.fails("SET debug.disable_pass = 'rounding_cast'");
+    assert_eq!(error.message(), "there is no pass \"rounding_cast\"");
+    assert_eq!(error.hint(), Some("did you mean \"rounding_casts\"? onehop_passes lists all"));
+    place.run("RESET debug.disable_pass");
+    assert_eq!(place.run(sql), ["3"]);
 }
 
 #[test]

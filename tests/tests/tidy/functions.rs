@@ -11,29 +11,65 @@ use syn::visit::Visit;
 use super::imports::{attributes, is_test};
 use super::{CRATES, repository, root, sources};
 
-/// Lines of a function, its signature included, its comments and attributes not.
+/// Lines of a function, from its signature to its end.
 const MOST_LINES: usize = 80;
 
-/// Longer functions, which wait to be split.
-const LONG_FUNCTIONS: &[&str] = &[];
+/// Longer functions, by file and name. The list only becomes shorter.
+const LONG_FUNCTIONS: &[&str] = &[
+    "crates/cuda/examples/fused_checks.rs checks",
+    "crates/cuda/src/fake/compiler.rs api",
+    "crates/cuda/src/fake/cufile.rs api",
+    "crates/cuda/src/fake/driver.rs api",
+    "crates/cuda/src/functions/mod.rs run",
+    "crates/cuda/src/functions/text.rs generate",
+    "crates/cuda/src/fused/codegen/dense.rs dense_vector",
+    "crates/cuda/src/fused/codegen/expr.rs expr",
+    "crates/cuda/src/fused/codegen/sink.rs build_row",
+    "crates/cuda/src/fused/run.rs outcome",
+    "crates/cuda/src/fused/schedule.rs carried",
+    "crates/cuda/src/fused/tests/edges.rs codes_in_steps_are_computed",
+    "crates/cuda/src/resident/tests.rs columns_stay",
+    "crates/engine/src/catalog/store.rs apply",
+    "crates/engine/src/database/mod.rs with_volume",
+    "crates/engine/src/place/mod.rs place",
+    "crates/engine/src/planner/equal_values.rs rewrite",
+    "crates/engine/src/planner/unnesting/tests.rs lateral_is_about_each_row",
+    "crates/engine/tests/files.rs directories_named_by_keys_are_columns",
+    "crates/engine/tests/files.rs statistics_of_parquet_know_nothing_of_nan",
+    "crates/engine/tests/fused.rs texts_without_a_dictionary_are_read_late",
+    "crates/engine/tests/learn.rs bad_input_is_an_error_that_names_it",
+    "crates/io/src/rados/fs/rename.rs move_over",
+    "crates/io/src/rados/fs/transaction/tests/opposite_orders.rs cross",
+    "crates/lab/src/bench/io/run.rs measure",
+    "crates/pipeline/src/cpu/code.rs run",
+    "crates/pipeline/src/cpu/worker.rs run",
+    "crates/pipeline/src/ir.rs shape",
+    "crates/pipeline/tests/programs/random.rs program",
+    "crates/store/src/lines/tests/mod.rs workloads",
+    "crates/store/src/tests/model.rs step",
+    "tests/src/fuzz/protocol.rs seeds",
+    "tests/src/simulator/model.rs outcome",
+    "tests/src/simulator/model.rs steps",
+    "tests/src/simulator/workload.rs statement",
+];
 
 /// Public functions with more than one boolean parameter, by crate. The numbers only become
 /// smaller.
-const BOOLEANS: &[(&str, usize)] = &[];
+const BOOLEANS: &[(&str, usize)] = &[("server", 1)];
 
 #[test]
 fn functions_are_short() {
     let found = functions();
     let mut wrong = Vec::new();
-    for Function { at, name, lines, .. } in &found {
-        if *lines > MOST_LINES && !LONG_FUNCTIONS.contains(&name.as_str()) {
+    for Function { at, name, key, lines, .. } in &found {
+        if *lines > MOST_LINES && !LONG_FUNCTIONS.contains(&key.as_str()) {
             wrong.push(format!(
                 "{at}: {name} has {lines} lines, {MOST_LINES} at most: give its steps names of their own"
             ));
         }
     }
     for listed in LONG_FUNCTIONS {
-        if !found.iter().any(|function| function.name == *listed && function.lines > MOST_LINES) {
+        if !found.iter().any(|function| function.key == *listed && function.lines > MOST_LINES) {
             wrong.push(format!("{listed} is short: take it out of LONG_FUNCTIONS in tests/tests/tidy/functions.rs"));
         }
     }
@@ -68,6 +104,8 @@ struct Function {
     /// File and line.
     at: String,
     name: String,
+    /// File and name.
+    key: String,
     lines: usize,
     /// Boolean parameters, of a public function.
     booleans: usize,
@@ -105,6 +143,7 @@ impl Reader<'_> {
             krate: self.krate,
             at: format!("{}:{start}", self.file.display()),
             name: signature.ident.to_string(),
+            key: format!("{} {}", self.file.display(), signature.ident),
             lines: body.span().end().line - start + 1,
             booleans: if is_public { signature.inputs.iter().filter(is_boolean).count() } else { 0 },
         });

@@ -40,10 +40,20 @@ const fn left(pronouns: usize, openers: usize, long: usize, in_messages: usize) 
     Left { pronouns, openers, long, in_messages }
 }
 
-const KNOWN: [(&str, Left); 0] = [];
+const KNOWN: [(&str, Left); 9] = [
+    ("io", left(214, 351, 607, 0)),
+    ("store", left(0, 0, 0, 1)),
+    ("ceph", left(9, 12, 23, 0)),
+    ("cuda", left(0, 0, 0, 6)),
+    ("engine", left(75, 303, 398, 6)),
+    ("jni", left(11, 24, 35, 0)),
+    ("server", left(0, 0, 0, 9)),
+    ("cli", left(0, 0, 0, 6)),
+    ("python", left(26, 56, 73, 1)),
+];
 
 /// Lines of documents with a pronoun.
-const IN_DOCUMENTS: usize = 0;
+const IN_DOCUMENTS: usize = 65;
 
 #[test]
 fn comments_and_messages_are_plain() {
@@ -102,7 +112,7 @@ fn read(file: &Path, text: &str, found: &mut Left, places: &mut Vec<String>) {
     let mut say = |number: usize, what: &str| places.push(format!("{}:{number}: {what}", file.display()));
     let pieces = pieces(text);
     let mut before: Option<usize> = None;
-    let mut sentence_begins = true;
+    let (mut sentence_begins, mut is_code) = (true, false);
     for Piece { line: number, kind, text: piece } in &pieces {
         if *kind == Kind::String {
             if let Some(word) = pronoun(piece).filter(|_| !is_of_tests(file)) {
@@ -112,10 +122,16 @@ fn read(file: &Path, text: &str, found: &mut Left, places: &mut Vec<String>) {
             continue;
         }
         if before != Some(number - 1) {
-            sentence_begins = true;
+            (sentence_begins, is_code) = (true, false);
         }
         before = Some(*number);
         let words = piece.trim_start_matches(['/', '!']).trim();
+        if words.starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
         if let Some(word) = pronoun(words) {
             found.pronouns += 1;
             say(*number, &format!("\"{word}\": name the caller, the session, the thread"));

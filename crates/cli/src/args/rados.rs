@@ -14,7 +14,7 @@ Examples:
   onehop rados ls rados://meta.sales/2026                  a directory
   onehop rados mv rados://meta.sales/new rados://meta.sales/2026/11     any directory, whatever is in it, without a copy
   onehop rados fsck rados://meta.sales --deep              every byte against its checksum; exit code 3 if anything is damaged
-  onehop rados gc rados://meta.sales                       what nobody needs any more, removed
+  onehop rados gc rados://meta.sales                       unreferenced bytes, removed
   onehop rados bench rados://meta.sales --streams 4        what the cluster gives to files: MiB/s written and read
   onehop rados txn ls rados://meta.sales                   transactions over many files, such as those of Spark's jobs
 

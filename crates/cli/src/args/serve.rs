@@ -20,7 +20,7 @@ Examples:
   onehop serve flights.onehop --users users --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:5488
 
 Ctrl-C, or SIGTERM, ends it: nothing new begins, what runs has --grace seconds to end, and what does not is cancelled.
-An address that other machines can reach needs --users and TLS. Without --users everybody who connects is an admin.";
+An address that other machines can reach needs --users and TLS. Without --users every client is an admin.";
 
 /// The examples of the help text of `onehop user`.
 pub const USER_EXAMPLES: &str = "\

@@ -241,7 +241,7 @@ impl Table {
         writeln!(
             out,
             "\nwritten: bytes a commit by the store's own count, checkpoints included; by use: by bytes of keys and values. \
-             device: by anybody.\npages, lines: changed by a commit. flushed: lines, with those of the journal, of consolidation and of \
+             device: by all programs.\npages, lines: changed by a commit. flushed: lines, with those of the journal, of consolidation and of \
              checkpoints. fences: waits for the device a commit. in batch: commits that became durable together."
         )?;
         if let Some(mapped) = &report.settings.mapped {

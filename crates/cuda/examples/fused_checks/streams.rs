@@ -163,7 +163,7 @@ pub fn bench(words: &Words, rows: usize) -> Result<usize, String> {
                 }
             }
             println!(
-                "{batch_mib:>3} MiB, {threads:>2} threads: {empty:.1} GB/s if nobody fills, {copied:.1} with plain copies, \
+                "{batch_mib:>3} MiB, {threads:>2} threads: {empty:.1} GB/s without filling, {copied:.1} with plain copies, \
                  {:.1} streamed ({})",
                 best.0, best.1
             );

@@ -114,7 +114,7 @@ impl Landing {
             return Err(failed(VERIFYING, "blocks".into(), reason));
         }
         let Some(kernel) = passage.kernel() else {
-            return Err(failed(VERIFYING, "blocks".into(), "nobody could verify them".into()));
+            return Err(failed(VERIFYING, "blocks".into(), "they could not be verified".into()));
         };
         let (bytes, found) = (bytes_of(&records), self.on_device.address() + (self.most * RECORD) as u64);
         let mut host = self.host();

@@ -44,8 +44,8 @@ use super::{Error, Result};
 /// Maximum number of features of sums on a device. The sums grow with its square.
 pub const MOST_FEATURES: usize = 32;
 
-/// Blocks for each multiprocessor. Whatever registers a block takes, this many make a whole number
-/// of rounds, or nearly.
+/// Blocks for each multiprocessor. This many make a whole number of rounds, or nearly, with any
+/// number of registers per block.
 const BLOCKS: u64 = 6;
 /// Maximum size in bytes of all blocks' sums. They are copied through a buffer a few times as
 /// large.
@@ -220,7 +220,7 @@ impl Run<'_> {
         let status = words_of(&self.read(memory.status)?);
         if status[0] != 0 {
             let failure = ready.code.generated.checks.get(!status[0] as usize);
-            let unknown = || PipelineError::Invalid("a check that nobody made has failed".into());
+            let unknown = || PipelineError::Invalid("an unknown check has failed".into());
             return Err(Error::Pipeline(failure.map_or_else(unknown, |failure| failure.error())));
         }
         let sums: Vec<f64> = words_of(&self.read(ready.sums)?).into_iter().map(f64::from_bits).collect();

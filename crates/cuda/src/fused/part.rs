@@ -163,7 +163,7 @@ pub(super) fn code_words(parts: &[Part]) -> Result<Option<(Vec<CodeWord>, Vec<u3
         };
         // Kernels would silently find no values.
         if part.table == 0 || part.bias == 0 {
-            return Err(Error::refused("codes of nobody knows what"));
+            return Err(Error::refused("codes without a dictionary"));
         }
         let bytes = if is_wide { 8 } else { 4 };
         first.push(*first_of.entry(part.table).or_insert_with(|| {
@@ -336,7 +336,7 @@ pub(super) fn part_of_place(
             };
         }
         (StoredMeaning::Codes(table), None, _) => {
-            let base = table.get(place.base as usize).ok_or_else(|| Error::refused("a code of nobody knows what"))?;
+            let base = table.get(place.base as usize).ok_or_else(|| Error::refused("a code without a dictionary"))?;
             (part.form, part.base) = (form::SAME, base);
         }
         (StoredMeaning::Codes(table), Some(_), _) => match memory.meaning(table)? {

@@ -486,7 +486,7 @@ impl Run<'_> {
         let [failed, rows, keyless, repeated, full] = [0, 1, 2, 3, 4].map(|n: usize| status[n]);
         if failed != 0 && is_last {
             let failure = generated.checks.get(!failed as usize);
-            let unknown = || PipelineError::Invalid("a check that nobody made has failed".into());
+            let unknown = || PipelineError::Invalid("an unknown check has failed".into());
             return Err(Error::Pipeline(failure.map_or_else(unknown, |failure| failure.error())));
         }
         if is_last {

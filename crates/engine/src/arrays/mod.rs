@@ -229,7 +229,7 @@ pub(crate) fn with_cancelled<T>(
 
 /// Converts an error of a device to an error of an array request.
 fn of_device(e: onehop_pipeline::Error) -> Error {
-    const ROOM: &str = "drop arrays that nobody needs; EVICT TABLE makes room, gpu.memory_limit says how much there may be; \
+    const ROOM: &str = "drop arrays that are not needed; EVICT TABLE makes room, gpu.memory_limit says how much there may be; \
                         or ask for the array in host memory";
     match e {
         onehop_pipeline::Error::Memory { .. } => Error::new(ErrorKind::Resources, e.to_string()).with_hint(ROOM),

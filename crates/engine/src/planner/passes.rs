@@ -348,7 +348,7 @@ impl Disabled {
             None => Ok(Self(names)),
             Some(unknown) => {
                 let error = Error::new(ErrorKind::Invalid, format!("there is no pass \"{unknown}\""));
-                Err(error.breaking(Rule::Setting).with_hint(match nearest(unknown, known.into_iter()) {
+                Err(error.breaking(Rule::Setting).with_hint(match nearest(unknown, known) {
                     Some(name) => format!("did you mean \"{name}\"? onehop_passes lists all"),
                     None => "SELECT pass FROM onehop_passes lists all".to_string(),
                 }))

@@ -46,7 +46,7 @@ impl Writer {
             staged.taken.into_iter().for_each(|slot| own(slot, format!("what was spilled of {page}")));
         }
         self.lists.iter().for_each(|slot| own(*slot, "its journal".into()));
-        self.free.iter().for_each(|slot| own(*slot, "nobody".into()));
+        self.free.iter().for_each(|slot| own(*slot, "the free list".into()));
         let slots = self.regions * self.geometry.region_slots;
         for slot in (0..slots).filter(|slot| !owners.contains_key(slot)) {
             found(format!("slot {slot} is neither in use nor free"));

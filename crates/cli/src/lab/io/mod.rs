@@ -168,7 +168,7 @@ fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
     let others: Vec<&Measured> = report.points.iter().filter(is_other).collect();
     let Some(first) = others.first() else { return Ok(()) };
     let (figures, count) = (&first.figures, units::plural(others.len() as u64, "point"));
-    let evidence = figures.evidence.as_deref().unwrap_or("nobody counted");
+    let evidence = figures.evidence.as_deref().unwrap_or("not counted");
     Err(Stop::Unmet(format!(
         "{count} had to be direct and went by another way: {} was {} ({evidence})",
         figures.point.way, figures.path

@@ -160,7 +160,7 @@ impl Table {
         let mut out = io::stdout().lock();
         writeln!(
             out,
-            "\n{io} I/O  {transfer} transfer  {compute} compute  {other} other: of whoever computes; in overlapped mode \
+            "\n{io} I/O  {transfer} transfer  {compute} compute  {other} other: of the threads that compute; in overlapped mode \
              I/O is waiting for it. MB are 1,000,000 bytes."
         )?;
         if self.is_wide {

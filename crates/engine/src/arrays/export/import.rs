@@ -44,7 +44,7 @@ pub(super) fn import_from(
     let manifest = read(&content)?;
     if manifest.secret != handle.secret {
         return Err(Error::new(ErrorKind::Denied, "the handle's secret is not that of the export")
-            .with_hint("ask whoever has exported it for the handle"));
+            .with_hint("ask the program that exported it for the handle"));
     }
     let wanted = wanted(&manifest, columns)?;
     let arrays = match &manifest.place {
