@@ -105,6 +105,10 @@ pub(super) fn analyzed(state: &SessionState, plan: LogicalPlan) -> DataFusionRes
 /// # Errors
 /// Those of the passes.
 pub(super) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    // DataFusion shows the plan after each of its rules.
+    if let LogicalPlan::Explain(_) = plan {
+        return state.optimize(plan);
+    }
     let plan = analyzed(state, plan.clone())?;
     let mut logged = Logged::new("optimizer", state, &plan);
     state.optimizer().optimize(plan, state, |plan, rule| logged.ran(rule.name(), plan))

@@ -71,11 +71,8 @@ async fn operators_of_optimized(
 /// Plans DataFusion's operators of a plan, with the subtrees that pipelines support lowered to
 /// them.
 pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let operators = match plan {
-        // DataFusion shows the plan after each of its rules.
-        LogicalPlan::Explain(_) => state.create_physical_plan(plan).await,
-        plan => state.query_planner().create_physical_plan(&planner::optimize(state, plan)?, state).await,
-    };
+    let optimized = planner::optimize(state, plan)?;
+    let operators = state.query_planner().create_physical_plan(&optimized, state).await;
     operators.map_err(|e| planner::explained_subqueries(e, plan))
 }
 
