@@ -564,7 +564,7 @@ fn verbose_lists_the_passes() {
             assert!(text.contains(expected), "{options}: {expected}: {text}");
         }
         // The plan after a pass that changed it.
-        assert!(text.contains("\n            TableScan: facts"), "{text}");
+        assert!(text.contains("  TableScan: facts"), "{text}");
     }
     let text = place.text(&format!("EXPLAIN (VERBOSE, FORMAT JSON) {sql}"));
     let explanation: serde_json::Value = serde_json::from_str(&text).unwrap();
