@@ -487,6 +487,11 @@ pub(crate) fn optimize(state: &SessionState, plan: &LogicalPlan) -> DataFusionRe
     optimized.map_err(|e| subquery_errors::explained(e, plan))
 }
 
+/// Optimizes a plan for operators that run once. Constants are folded, however large they are.
+pub(crate) fn optimize_folding(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    pass_log::optimized(state, plan)
+}
+
 /// Makes operators ready to run: checks their depth, lets `query` cancel them, and counts the
 /// memory that sorts keep.
 pub(crate) fn runnable(

@@ -71,7 +71,7 @@ async fn operators_of_optimized(
 /// Plans DataFusion's operators of a plan, with the subtrees that pipelines support lowered to
 /// them.
 pub(crate) async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let optimized = planner::optimize(state, plan)?;
+    let optimized = planner::optimize_folding(state, plan)?;
     let operators = state.query_planner().create_physical_plan(&optimized, state).await;
     operators.map_err(|e| planner::explained_subqueries(e, plan))
 }
