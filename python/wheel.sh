@@ -30,7 +30,7 @@ test)
     # Without any other package.
     "$scratch/venv/bin/python" -c 'import onehop; assert onehop.sql("SELECT 6 * 7").fetchall() == [(42,)]'
     test "$("$scratch/venv/bin/onehop" -c 'SELECT 6 * 7 AS answer' --format csv | tail -n 1)" = 42
-    libraries=$(grep -E '^(numpy|pandas|polars|pyarrow)==' "$here/tests/requirements.txt")
+    libraries=$(grep -E '^(duckdb|numpy|pandas|polars|pyarrow)==' "$here/tests/requirements.txt")
     # Python 3.10 has the last versions that were made for it.
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || libraries=$(sed 's/==.*//' <<< "$libraries")
     pip pytest==9.2.0 $libraries
