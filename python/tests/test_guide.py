@@ -67,6 +67,7 @@ def test_a_page_for_users_of_others(page: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("ONEHOP_FORMAT", "box")
     monkeypatch.setenv("ONEHOP_THREADS", "2")
+    monkeypatch.setenv("ONEHOP_GPU_MODE", "off")
     monkeypatch.chdir(folder)
     names: dict[str, object] = {}
 
