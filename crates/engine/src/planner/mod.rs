@@ -483,13 +483,12 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
 
 /// Optimizes a plan.
 pub(crate) fn optimize(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
-    let optimized = bounded_calls::folding_little(|| pass_log::optimized(state, plan));
-    optimized.map_err(|e| subquery_errors::explained(e, plan))
+    bounded_calls::folding_little(|| optimize_folding(state, plan))
 }
 
 /// Optimizes a plan for operators that run once. Constants are folded, however large they are.
 pub(crate) fn optimize_folding(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
-    pass_log::optimized(state, plan)
+    pass_log::optimized(state, plan).map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// Makes operators ready to run: checks their depth, lets `query` cancel them, and counts the
